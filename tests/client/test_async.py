@@ -10,7 +10,7 @@ import pytest
 from onetray import AsyncJob, Engine, InvalidInput, JobFailed, NotYet, Onetray, PermanentError
 from onetray.app.async_api import notifier_of
 from onetray.testing import Harness
-from tests.support.waits import until, yield_once
+from tests.support.waits import until, wait_until, yield_once
 
 
 @pytest.fixture
@@ -42,6 +42,19 @@ def test_submit_and_result_are_awaited(app: Onetray, engine: Engine, double) -> 
 
     with app.worker():
         asyncio.run(main())
+
+
+def test_the_thread_of_a_loop_ends_with_it(app: Onetray, engine: Engine, double) -> None:
+    app.use(engine)
+
+    def threads() -> set[threading.Thread]:
+        gc.collect()
+        return {thread for thread in threading.enumerate() if thread.name.startswith("onetray-batch")}
+
+    before = threads()
+    for n in range(3):
+        asyncio.run(double.aio.submit(n=n))
+    wait_until(lambda: threads() <= before)
 
 
 def test_a_flow_is_submitted_paused_and_resumed_with_await(app: Onetray) -> None:

@@ -165,7 +165,7 @@ def test_a_second_submit_of_an_alias_waits_for_the_end_of_the_first(
 
 
 def _waits_for(engine: Engine, who: Own, whom: Own) -> bool:
-    sql = "SELECT :whom = ANY(pg_blocking_pids(:who))"
+    sql = "SELECT :whom = ANY(pg_blocking_pids(CAST(:who AS integer)))"
     found = engine.store.read_sql(sql, who=who.info.backend_pid, whom=whom.info.backend_pid)
     return bool(found[0][0])
 
@@ -386,7 +386,7 @@ def test_what_is_no_connection_is_refused(engine: Engine, thing: object) -> None
 
 
 def test_a_connection_that_breaks_is_told_as_such(engine: Engine, own: Own) -> None:
-    engine.store.read_sql("SELECT pg_terminate_backend(:pid, 5000)", pid=own.info.backend_pid)
+    engine.store.read_sql("SELECT pg_terminate_backend(CAST(:pid AS integer), 5000)", pid=own.info.backend_pid)
     with pytest.raises(Unavailable):
         engine.submit("mail", connection=own)
 

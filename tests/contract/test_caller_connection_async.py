@@ -53,7 +53,7 @@ def keyed(key: str = "k", payload: Any = None) -> Submit:
 
 async def until_it_waits(engine: Engine, own: Own) -> None:
     """Look, in the loop itself, until the connection waits for another one's lock."""
-    sql, give_up_at = "SELECT cardinality(pg_blocking_pids(:pid))", time.monotonic() + PATIENCE_S
+    sql, give_up_at = "SELECT cardinality(pg_blocking_pids(CAST(:pid AS integer)))", time.monotonic() + PATIENCE_S
     while not (await asyncio.to_thread(engine.store.read_sql, sql, pid=own.info.backend_pid))[0][0]:
         assert time.monotonic() < give_up_at, "it does not wait"
 

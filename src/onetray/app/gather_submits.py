@@ -26,26 +26,28 @@ class Gathering(Generic[Item, Answer]):
     """The batches of one loop. Everything but `work`, which answers a whole batch, runs on the loop."""
 
     def __init__(self, work: Callable[[list[Item]], Sequence[Answer]], limit: int) -> None:
-        self._work, self._limit, self._loop = work, limit, asyncio.get_running_loop()
+        self._work, self._limit = work, limit
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._busy = False
-        # Its own thread: one batch runs at a time. The thread ends with this object.
+        # Its own thread: one batch runs at a time. The thread ends with this object, which must not hold its loop: the
+        # loop holds it.
         self._thread = ThreadPoolExecutor(1, "onetray-batch")
 
     async def call(self, item: Item) -> Answer:
-        answer: asyncio.Future[Answer] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, answer))
         if not self._busy:
             self._busy = True
             # In the next iteration of the loop, so that the batch has all submits of this one.
-            self._loop.call_soon(self._send)
+            loop.call_soon(self._send, loop)
         return await answer
 
-    def _send(self) -> None:
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
-        self._thread.submit(self._run, batch)
+        self._thread.submit(self._run, loop, batch)
 
-    def _run(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         """Run a batch, in the thread. Calls back by itself: a chain of futures would cost as much as a request."""
         error: BaseException | None = None
         answers: Sequence[Answer] = ()
@@ -55,10 +57,14 @@ class Gathering(Generic[Item, Answer]):
             error = e
         # The loop may be closed: then nobody waits for the answers.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._answer, batch, answers, error)
+            loop.call_soon_threadsafe(self._answer, loop, batch, answers, error)
 
     def _answer(
-        self, batch: list[tuple[Item, asyncio.Future[Answer]]], answers: Sequence[Answer], error: BaseException | None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: list[tuple[Item, asyncio.Future[Answer]]],
+        answers: Sequence[Answer],
+        error: BaseException | None,
     ) -> None:
         for i, (_, answer) in enumerate(batch):
             if answer.done():
@@ -69,7 +75,7 @@ class Gathering(Generic[Item, Answer]):
                 answer.set_result(answers[i])
         self._busy = bool(self._waiting)
         if self._busy:
-            self._send()
+            self._send(loop)
 
 
 _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering[Command, Verdict]]] = (

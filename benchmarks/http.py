@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +143,38 @@ async def _drain(client: Client, batch: int, asked: Asked, jobs: int) -> None:
 def _share(jobs: int, batch: int, crew: list[Client]) -> int:
     """Requests of each client."""
     return max(1, jobs // (batch * len(crew)))
+
+
+Submit = Callable[[list[Client], int], Awaitable[None]]
+Work = Callable[[Client, int, Asked], Awaitable[None]]
+
+
+def drains(host: Host, store: str, jobs: int, clients: int, rounds: int, submit: Submit, work: Work) -> list[Asked]:
+    """Jobs of a dialect that clients take and complete, each until there is nothing left: one drain a round."""
+    found = []
+    for _ in range(rounds):
+        with host.database(store) as url:
+            prepare(url)
+            with process(our_server(url)) as (pid, port):
+                found.append(asyncio.run(_dialect_drain(host, store, pid, port, jobs, clients, submit, work)))
+    return found
+
+
+async def _dialect_drain(
+    host: Host, store: str, pid: int, port: int, jobs: int, clients: int, submit: Submit, work: Work
+) -> Asked:
+    async with connected(port, clients, {}) as crew:
+        # The first requests pay for what is loaded late.
+        await submit(crew, clients)
+        await asyncio.gather(*(work(client, n, Asked()) for n, client in enumerate(crew)))
+        await submit(crew, jobs)
+        asked = Asked()
+        cpu, began = cpu_s(pid) + host.server_cpu_s(store), time.perf_counter()
+        await asyncio.gather(*(work(client, n, asked) for n, client in enumerate(crew)))
+        asked.wall_s = time.perf_counter() - began
+        asked.cpu_s = cpu_s(pid) + host.server_cpu_s(store) - cpu
+        assert asked.jobs == jobs, f"{asked.jobs} of {jobs} jobs were done"
+        return asked
 
 
 @asynccontextmanager

@@ -5,15 +5,12 @@ Jobnik's own manager did 63 to 77 jobs a second on PostgreSQL, on this class of 
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 import orjson
 
-from benchmarks.host import Host, cpu_s
-from benchmarks.http import Asked, Client, Figures, connected, figures_of, our_server, process
-from benchmarks.limit import prepare
+from benchmarks.host import Host
+from benchmarks.http import Asked, Client, Figures, drains, figures_of
 
 TYPE, CHUNK = "resize", 500
 MANAGER_JOBS_PER_S = 77
@@ -22,29 +19,14 @@ MANAGER_JOBS_PER_S = 77
 
 def jobnik(host: Host, store: str, jobs: int, clients: int, rounds: int) -> Figures:
     """Figures of the server, and how many times as many jobs it does as Jobnik's manager."""
-    found = []
-    for _ in range(rounds):
-        with host.database(store) as url:
-            prepare(url)
-            with process(our_server(url)) as (pid, port):
-                found.append(asyncio.run(_round(host, store, pid, port, jobs, clients)))
-    figures = figures_of(found)
+
+    async def submit(crew: list[Client], tasks: int) -> None:
+        await _submit(crew[0], tasks)
+
+    figures = figures_of(
+        drains(host, store, jobs, clients, rounds, submit, lambda client, _, asked: _work(client, asked))
+    )
     return {**figures, "to_manager": round(figures["jobs_per_s"] / MANAGER_JOBS_PER_S, 2)}
-
-
-async def _round(host: Host, store: str, pid: int, port: int, jobs: int, clients: int) -> Asked:
-    async with connected(port, clients, {}) as crew:
-        # The first requests pay for what is loaded late.
-        await _submit(crew[0], clients)
-        await asyncio.gather(*(_work(client, Asked()) for client in crew))
-        await _submit(crew[0], jobs)
-        asked = Asked()
-        cpu, began = cpu_s(pid) + host.server_cpu_s(store), time.perf_counter()
-        await asyncio.gather(*(_work(client, asked) for client in crew))
-        asked.wall_s = time.perf_counter() - began
-        asked.cpu_s = cpu_s(pid) + host.server_cpu_s(store) - cpu
-        assert asked.jobs == jobs, f"{asked.jobs} of {jobs} jobs were done"
-        return asked
 
 
 async def _submit(client: Client, tasks: int) -> None:

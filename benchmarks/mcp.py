@@ -7,12 +7,10 @@ without HTTP between.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
-from benchmarks.host import Host, cpu_s
-from benchmarks.http import Asked, Client, Figures, connected, figures_of, our_server, process
-from benchmarks.limit import prepare
+from benchmarks.host import Host
+from benchmarks.http import Asked, Client, Figures, drains, figures_of
 
 IN_PROCESS_JOBS_PER_S = 470
 """The better of parallel-mcp's figures."""
@@ -20,29 +18,8 @@ IN_PROCESS_JOBS_PER_S = 470
 
 def mcp(host: Host, store: str, jobs: int, clients: int, rounds: int) -> Figures:
     """Figures of the server, and how many times as many jobs it does as parallel-mcp in process."""
-    found = []
-    for _ in range(rounds):
-        with host.database(store) as url:
-            prepare(url)
-            with process(our_server(url)) as (pid, port):
-                found.append(asyncio.run(_round(host, store, pid, port, jobs, clients)))
-    figures = figures_of(found)
+    figures = figures_of(drains(host, store, jobs, clients, rounds, _enqueue, _work))
     return {**figures, "to_in_process": round(figures["jobs_per_s"] / IN_PROCESS_JOBS_PER_S, 2)}
-
-
-async def _round(host: Host, store: str, pid: int, port: int, jobs: int, clients: int) -> Asked:
-    async with connected(port, clients, {}) as crew:
-        # The first requests pay for what is loaded late.
-        await _enqueue(crew, clients)
-        await asyncio.gather(*(_work(client, f"w{n}", Asked()) for n, client in enumerate(crew)))
-        await _enqueue(crew, jobs)
-        asked = Asked()
-        cpu, began = cpu_s(pid) + host.server_cpu_s(store), time.perf_counter()
-        await asyncio.gather(*(_work(client, f"w{n}", asked) for n, client in enumerate(crew)))
-        asked.wall_s = time.perf_counter() - began
-        asked.cpu_s = cpu_s(pid) + host.server_cpu_s(store) - cpu
-        assert asked.jobs == jobs, f"{asked.jobs} of {jobs} jobs were done"
-        return asked
 
 
 async def _enqueue(crew: list[Client], tasks: int) -> None:
@@ -55,8 +32,9 @@ async def _enqueue(crew: list[Client], tasks: int) -> None:
     await asyncio.gather(*(enqueue(client, first) for first, client in enumerate(crew)))
 
 
-async def _work(client: Client, worker: str, asked: Asked) -> None:
+async def _work(client: Client, number: int, asked: Asked) -> None:
     """Claim and complete until there is nothing left."""
+    worker = f"w{number}"
     while claim := (await _call(client, "claim_next_task", asked, workerId=worker))["claim"]:
         held = {"taskId": claim["task"]["id"], "leaseId": claim["lease"]["id"], "workerId": worker}
         await _call(client, "complete_task", asked, **held, output={"sent": True})

@@ -1,7 +1,7 @@
 """Send statements to PostgreSQL in one round trip, prepared, by libpq itself.
 
-Owns what a statement costs this process: through psycopg's cursors it is five to nine times as much, which is more than
-the rest of a short transaction (ADR 11). psycopg still opens the connections, reads the rows and makes the errors.
+Owns what a statement costs this process: psycopg's cursors cost more than the rest of a short transaction
+(ADR 11). psycopg still opens the connections, reads the rows and makes the errors.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Report(TaskCommand):
     actor: ClassVar[str] = WORKER
     route: ClassVar[str] = "/tasks/{id}/{verb}"
     checked_before: ClassVar[frozenset[str]] = frozenset(
-        {"task", "namespace", "fence", "worker", "lease_id", "ticket", "trace", "flow", "lease", "version"}
+        {"task", "namespace", "fence", "worker", "lease_id", "ticket", "trace", "flow", "lease", "version", "attempt"}
     )
     fence: Annotated[int, f.Whole(1, f.INT32), f.Public(required=True)] | None = None
     worker: Annotated[str, f.Text("name_chars"), f.Public(required=True)] | None = None
@@ -125,7 +125,8 @@ class Report(TaskCommand):
     """The key of the task's flow, from the claim: 0 for a single task, None if unknown."""
     lease: Annotated[int, f.Whole(0, f.INT64), f.INTERNAL] = 0
     version: Annotated[int, f.Whole(0, f.INT32), f.INTERNAL] = 0
-    """From the claim. With both, the engine writes a success without reading the task first."""
+    attempt: Annotated[int, f.Whole(0, f.INT32), f.INTERNAL] = 0
+    """From the claim. With all three, the engine writes a success without reading the task first."""
 
     def check(self, limits: Limits) -> None:
         # Written out instead of using the rules: most commands are reports, and these are most of their fields.
@@ -145,6 +146,8 @@ class Report(TaskCommand):
             raise InvalidInput("lease must be the number from the claim", field="lease")
         if type(self.version) is not int or not 0 <= self.version <= f.INT32:
             raise InvalidInput("version must be the number from the claim", field="version")
+        if type(self.attempt) is not int or not 0 <= self.attempt <= f.INT32:
+            raise InvalidInput("attempt must be the number from the claim", field="attempt")
         if self.lease_id is not None:
             text(self.lease_id, "lease_id", limits.key_chars)
         if self.ticket is not None:
@@ -172,7 +175,7 @@ def ticket(a: Assignment) -> dict[str, Any]:
         return {"task": a.id, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "ticket": a.ticket}
     return {
         "task": a.key, "fence": a.fence, "worker": a.worker, "namespace": a.namespace, "flow": a.flow,
-        "lease": a.lease, "version": a.version,
+        "lease": a.lease, "version": a.version, "attempt": a.attempt,
     }  # fmt: skip
 
 

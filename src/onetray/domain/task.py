@@ -233,7 +233,7 @@ class Assignment:
         return TASK.actions(self.state, "worker")
 
 
-_TICKET = re.compile(r"([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,8})-([\da-f]{8})")
+_TICKET = re.compile(r"([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,8})-([\da-f]{1,8})-([\da-f]{8})")
 
 
 def ticket_text(a: Assignment) -> str:
@@ -241,15 +241,15 @@ def ticket_text(a: Assignment) -> str:
 
     It is a hint and proves nothing: the engine still checks fence, worker and namespace of the report.
     """
-    return f"{a.key:x}-{a.flow:x}-{a.lease:x}-{a.version:x}-{a.id[-8:]}"
+    return f"{a.key:x}-{a.flow:x}-{a.lease:x}-{a.version:x}-{a.attempt:x}-{a.id[-8:]}"
 
 
 def parse_ticket(text: str, id: str) -> dict[str, int]:
     """The numbers of a ticket, for the task of this id."""
     match = _TICKET.fullmatch(text)
-    if match is None or match[5] != id[-8:].lower():
+    if match is None or match[6] != id[-8:].lower():
         raise InvalidInput("send the ticket from the claim of this task, or omit it", field="ticket")
-    return {name: int(match[i], 16) for i, name in enumerate(("key", "flow", "lease", "version"), 1)}
+    return {name: int(match[i], 16) for i, name in enumerate(("key", "flow", "lease", "version", "attempt"), 1)}
 
 
 class Receipt(NamedTuple):

@@ -211,9 +211,13 @@ class Engine(EngineApi):
             raise InvalidInput(
                 f"{RESCHEDULED} cannot be pruned: it records when a task was allowed to run", field="types"
             )
-        self.store.write(
-            lambda tx: tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
-        )
+
+        def remove(tx: Tx) -> None:
+            notes = tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
+            if notes:
+                tx.batch("prune_flow_events_by_id", {"job": [job for job, _ in notes], "key": [id_ for _, id_ in notes]})
+
+        self.store.write(remove)
 
     def janitor(
         self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None

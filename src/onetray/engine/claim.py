@@ -115,7 +115,8 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
     tx.move(hops, {
         "key": keys, "version": once([row.version for row in picked]), "worker": command.worker,
         "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
-        "cause": None, "trace": None, "detail": None,
+        "fence": once([row.fence for row in picked]), "attempts": once([row.attempts + 1 for row in picked]), "ns": ns,
+        "job": [row.job for row in picked], "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
     if command.start:
         _write_timeouts(batch, picked, policies)

@@ -14,8 +14,9 @@ from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES
 from onetray.domain.machine import USER
 from onetray.engine.pending_writes import DELETE, actor, event_detail
-from onetray.engine.retention import TASK_TABLES, delete_keys, remove_rows
+from onetray.engine.retention import TASK_TABLES, delete_keys, remove_events, remove_rows
 from onetray.store.base import Store, Tx
+from onetray.store.event_log import NOTE
 from onetray.store.rows import FlowRow, JobToDelete
 
 JOB_DELETED = "job.deleted"
@@ -61,6 +62,7 @@ class Deletion:
         self._require_ended(job)
         if tx.lock([job.key]):
             self._record(tx, job)
+            remove_events(tx, [job.key])
             remove_rows(tx, [job.key], "labels", *TASK_TABLES)
         return True
 
@@ -89,15 +91,16 @@ class Deletion:
             raise Conflict(f"its compensation {id_} has not ended: delete it then", job=self._id, compensation=id_)
 
     def _record(self, tx: Tx, job: JobToDelete) -> None:
-        """Write the event, free the keys and the alias. The event first: SQLite would assign the last id again."""
+        """Write the event, free the keys and the alias."""
         if not delete_keys(tx, [job.key]):
             raise Conflict("a submit is using a key of this job: try again", job=self._id)
         remove_rows(tx, [job.key], "aliases")
-        detail = event_detail(id=job.id, entity=job.entity, kind=job.kind, state=job.state)
-        tx.batch("insert_event", {
-            "entity": [job.key], "job": [job.key], "ts": [tx.now], "ns": [self._ns], "version": [None], "fence": [0],
-            "attempts": [0], "type": [JOB_DELETED], "was": [None], "state": [None], "actor": [actor(USER, self._by)],
-            "correlation_id": [job.correlation_id], "cause": [self._reason], "trace": [None], "payload": [detail],
+        detail = event_detail(
+            id=job.id, entity=job.entity, kind=job.kind, state=job.state, correlation_id=job.correlation_id
+        )
+        tx.record({
+            "entity": [job.key], "job": None, "ts": tx.now, "ns": self._ns, "fence": 0, "attempts": 0, "trace": None,
+            "type": JOB_DELETED, "actor": actor(USER, self._by), "cause": self._reason, "payload": detail, **NOTE,
         })  # fmt: skip
 
     def _mark(self, tx: Tx, flow: FlowRow) -> bool:
@@ -117,7 +120,8 @@ def delete_step(tx: Tx, flow: FlowRow) -> bool:
             left -= len(keys)
     if left <= 0:
         return False
-    remove_rows(tx, [flow.key], "labels", "events", "flows")
+    remove_events(tx, [flow.key])
+    remove_rows(tx, [flow.key], "flow_events", "labels", "flows")
     return True
 
 
@@ -132,6 +136,7 @@ def _delete_stages(tx: Tx, flow: FlowRow, left: int) -> int:
         if left <= 0:
             break
         emptied.append(stage)
+    remove_events(tx, members + emptied)
     remove_rows(tx, members, "dependencies", "dependencies_on", *TASK_TABLES)
-    remove_rows(tx, emptied, "events", "stages")
+    remove_rows(tx, emptied, "stages")
     return left

@@ -31,7 +31,7 @@ def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
     by_key: dict[int, Succeed] = {}
     for c in commands:
         if type(c) is Succeed:
-            if not c.version or not c.lease or c.more is not None or c.fence is None or c.worker is None:
+            if not c.version or not c.lease or not c.attempt or c.more is not None or c.fence is None or c.worker is None:
                 return None
             if type(c.task) is not int or c.task in by_key:
                 return None
@@ -62,6 +62,7 @@ def _columns(group: list[Succeed], ns: dict[str, int | None], now: int, started:
         "key": [c.task for c in group],
         "version": once([c.version + started for c in group]),
         "fence": once([c.fence for c in group]),
+        "attempts": once([c.attempt for c in group]),
         "ns": once([ns[c.namespace] for c in group]),
         "worker": worker,
         "lease": once([c.lease for c in group]),
@@ -69,7 +70,7 @@ def _columns(group: list[Succeed], ns: dict[str, int | None], now: int, started:
         "began": once([now - int(c.ran_s * SECOND) for c in group]),
         "actor": [actor(WORKER, w) for w in worker] if isinstance(worker, list) else actor(WORKER, worker),
         "trace": once([c.trace for c in group]),
-        "at": now, "cause": None, "detail": None,
+        "at": now, "job": None, "cause": None, "detail": None,
     }  # fmt: skip
 
 

@@ -22,8 +22,9 @@ from onetray.engine.flow_api import FlowApi, _flow, _stage, task_of_row
 from onetray.engine.reads import DatabaseReads, act, read
 from onetray.engine.task_api import TaskApi
 from onetray.feed import event_of
+from onetray.feed.history import events_of_entities, events_of_task
 from onetray.redaction.answers import by_owner, of_details, plain
-from onetray.store.base import Rows, Store
+from onetray.store.base import Store
 
 MAX_DETAILS, MAX_LINES = 100, 1_000
 """How many jobs, and log lines of each, one answer contains."""
@@ -78,19 +79,19 @@ class JobApi(DatabaseReads):
         """The events of a task, or of a flow and its stages without their tasks. In order."""
         status = self.job_status(job, namespace=namespace)
         if status.entity == TASK.entity:
-            rows = self._read("events_of_task", key=status.key, after=after, limit=limit)
+            events = events_of_task(self.store, status.key, after, limit)
         else:
-            rows = self._events_of_flow_and_stages(status.key, after, limit)
-        return [event_of(r) for r in rows]
+            events = self._events_of_flow_and_stages(status.key, after, limit)
+        return [event_of(event) for event in events]
 
-    def _events_of_flow_and_stages(self, flow: int, after: int, limit: int) -> Rows:
+    def _events_of_flow_and_stages(self, flow: int, after: int, limit: int) -> list[Event]:
         keys = self._with_stages(flow)
         while True:
-            rows = self._read("events_of_flow_and_stages", keys=keys, after=after, limit=limit)
+            events = events_of_entities(self.store, keys, after, limit)
             before, keys = keys, self._with_stages(flow)
             # A stage that was added meanwhile may have earlier events than these.
             if keys == before:
-                return rows
+                return events
 
     def _with_stages(self, flow: int) -> list[int]:
         return [flow, *sorted(key for (key,) in self._read("stage_keys_of_flows", keys=[flow]))]

@@ -56,6 +56,7 @@ class PendingWrites:
         self._locked = batch.locked
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
+        self._notes: dict[str, list[Any]] = {}
         self.letters: list[NewDeadLetter] = []
 
     def add(
@@ -72,17 +73,18 @@ class PendingWrites:
     ) -> TaskRow:
         """Add the move of a task. Returns its row after the move."""
         batch = self._moves.setdefault((transition,), defaultdict(list))
-        at = self._tx.now if at is None else at
+        at = max(self._tx.now if at is None else at, row.updated_at)
+        given_back = columns.get("given_back", int(transition in _GIVE_BACK))
+        # A task that is carried over has those of its predecessor.
+        attempts = columns.setdefault("attempts", row.attempts - given_back)
         for name, value in (
             ("key", row.key), ("version", row.version), ("fence", row.fence), ("was", row.state), ("at", at),
-            ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail),
+            ("actor", by), ("cause", cause), ("trace", trace), ("detail", detail), ("job", row.job), ("ns", row.ns),
+            *columns.items(),
         ):  # fmt: skip
             batch[name].append(value)
-        for name, value in columns.items():
-            batch[name].append(value)
-        moved = row._replace(state=transition.target, version=row.version + 1)
+        moved = row._replace(state=transition.target, version=row.version + 1, attempts=attempts, updated_at=at)
         if row.stage is not None:
-            given_back = columns.get("given_back", int(transition in _GIVE_BACK))
             self._locked.count_move(
                 row, transition.target, started=transition is TASK.start, given_back=given_back,
                 error=columns.get("error"),
@@ -117,9 +119,12 @@ class PendingWrites:
     def note(
         self, row: TaskRow, type_: str, by: str, *, cause: str | None, trace: str | None, payload: str | None
     ) -> None:
-        self.put(
-            "insert_note", key=row.key, type=type_, at=self._tx.now, actor=by, cause=cause, trace=trace, payload=payload
-        )
+        self._notes = self._notes or defaultdict(list)
+        for name, value in (
+            ("key", row.key), ("type", type_), ("at", self._tx.now), ("actor", by), ("cause", cause), ("trace", trace),
+            ("payload", payload),
+        ):  # fmt: skip
+            self._notes[name].append(value)
 
     def put(self, statement: str, **columns: Any) -> None:
         batch = self._rows.setdefault(statement, defaultdict(list))
@@ -132,6 +137,8 @@ class PendingWrites:
             self._tx.move(hops, columns)
         for statement, columns in self._rows.items():
             self._tx.batch(statement, columns)
+        if self._notes:
+            self._tx.note("insert_note", self._notes)
         if self.letters:
             write_dead_letters(self._tx, self.letters)
-        self._moves, self._rows, self.letters = {}, {}, []
+        self._moves, self._rows, self._notes, self.letters = {}, {}, {}, []

@@ -92,12 +92,15 @@ def _success_columns(held: list[tuple[Succeed, TaskRow]], now: int) -> dict[str,
         "key": [row.key for _, row in held],
         "version": once([row.version for _, row in held]),
         "fence": once([row.fence for _, row in held]),
+        "attempts": once([row.attempts for _, row in held]),
+        "job": [row.job for _, row in held],
+        "ns": once([row.ns for _, row in held]),
         "result": once([command.result_json for command, _ in held]),
-        "began": once([now - int(command.ran_s * SECOND) for command, _ in held]),
+        "began": once([max(now - int(command.ran_s * SECOND), row.updated_at) for command, row in held]),
         "actor": once([actor(WORKER, row.owner or "") for _, row in held]),
         "trace": once([command.trace for command, _ in held]),
         "detail": once([None if command.more is None else success_extras.detail(command.more) for command, _ in held]),
-        "at": now, "cause": None,
+        "at": once([max(now, row.updated_at) for _, row in held]), "cause": None,
     }  # fmt: skip
 
 
@@ -115,7 +118,7 @@ def decide_reports(
             batch.answer(i, refusal)
             continue
         if command.verb == "fail" and row.state == ASSIGNED and row.cancel_at is None:
-            began = batch.tx.now - int(command.ran_s * SECOND)
+            began = max(batch.tx.now - int(command.ran_s * SECOND), row.updated_at)
             row = starts.add(TASK.start, row, reporter_of(command, row), at=began, trace=command.trace)
         batch.answer(i, decide(batch, writes, command, row))
         if command.verb == "fail":
@@ -200,7 +203,7 @@ def _release(batch: BatchContext, writes: PendingWrites, command: Release, row: 
         run_at=batch.tx.now + int(command.delay_s * SECOND),
         detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_report(batch.update_row(moved._replace(attempts=row.attempts - 1, spared=0)))
+    return accept_report(batch.update_row(moved._replace(spared=0)))
 
 
 def pause(batch: BatchContext, work: list[tuple[int, Pause, TaskRow]]) -> None:
@@ -216,7 +219,7 @@ def _pause(batch: BatchContext, writes: PendingWrites, command: Pause, row: Task
         held_why=command.reason, detail=event_detail(held_by=command.owner, owner=row.owner,
         lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
-    return accept_report(batch.update_row(moved._replace(attempts=row.attempts - 1)))
+    return accept_report(batch.update_row(moved))
 
 
 def beat(batch: BatchContext, work: list[tuple[int, Beat, TaskRow]]) -> None:

@@ -20,10 +20,12 @@ from typing import NamedTuple
 from onetray.domain.clock import SECOND
 from onetray.engine.unused_kinds import UnusedKinds
 from onetray.store.base import Store, Tx
+from onetray.store.event_log import without
+from onetray.store.rows import EventBatch
 
 # Unique keys first: a submit that holds one may be pointing its idempotency key to the job.
 _KEY_TABLES = ("unique_keys", "idempotency")
-TASK_TABLES = ("aliases", "dead_letters", "logs", "progress", "checkpoints", "events", "tasks")
+TASK_TABLES = ("aliases", "dead_letters", "logs", "progress", "checkpoints", "tasks")
 _DELETE_STEP = 10_000
 _LAST_KEY = 2**62
 _NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "tasks"}
@@ -65,6 +67,7 @@ def prune_tasks(tx: Tx, old: OldJobs) -> list[int]:
     keys = [key for (key,) in tx.query("prunable_jobs", now=tx.now, **old._asdict())]
     if keys:
         keys = delete_keys(tx, keys)
+        remove_events(tx, keys)
         remove_rows(tx, keys, "labels", *TASK_TABLES)
     return keys
 
@@ -78,9 +81,10 @@ def prune_flows(tx: Tx, old: OldJobs, max_members: int | None = None) -> list[in
         flows = delete_keys(tx, flows)
         stages = [key for (key,) in tx.query("stage_keys_of_flows", keys=flows)]
         members = [key for (key,) in tx.query("members_of_stages", keys=stages)]
+        remove_events(tx, members + stages + flows)
         remove_rows(tx, members, "dependencies", *TASK_TABLES)
-        remove_rows(tx, stages, "events", "stages")
-        remove_rows(tx, flows, "labels", "aliases", "aliases_of_contexts", "contexts", "events", "flows")
+        remove_rows(tx, stages, "stages")
+        remove_rows(tx, flows, "flow_events", "labels", "aliases", "aliases_of_contexts", "contexts", "flows")
     return flows
 
 
@@ -113,6 +117,20 @@ def _limit_members(tx: Tx, flows: list[int], max_members: int) -> list[int]:
         if left < 0:
             return flows[: max(i, 1)]
     return flows
+
+
+def remove_events(tx: Tx, entities: list[int]) -> None:
+    """Take the events of these entities out of the log, before their rows go."""
+    for i in range(0, len(entities), _DELETE_STEP):
+        keys = entities[i : i + _DELETE_STEP]
+        events = [int(id_) for _, ids in tx.query("events_of_entities", keys=keys) for id_ in ids.split(",") if id_]
+        batches: list[EventBatch] = tx.query("lock_batches_of_events", events=sorted(events)) if events else []
+        removed, left = set(keys), {batch.id: without(batch, removed) for batch in batches}
+        changed = {id_: varied for id_, varied in left.items() if varied is not None}
+        if changed:
+            tx.batch("remove_entries", {"key": list(changed), "varied": list(changed.values())})
+        tx.query("delete_batches", keys=[id_ for id_, varied in left.items() if varied is None])
+        tx.query("prune_notes_of", keys=keys)
 
 
 def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:

@@ -210,10 +210,11 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
 
-_EVENT_COLUMNS = ("job", "ns", "correlation_id", "trace", "actor", "cause")
+_EVENT_COLUMNS = ("job", "ns", "actor", "cause")
 _NEW = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
 _NEW_TASK = {**_NEW, "spared": 0}
-_NEW_EVENT = {**_NEW, "type": TASK.submit.event, "was": None, "payload": None}
+_NEW_EVENT = {**_NEW, "type": TASK.submit.event, "was": None, "trace": None, "payload": None}
+"""Without the trace of the task, which is read from its row."""
 _MEMBER_COLUMNS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 

@@ -76,7 +76,7 @@ def _reopen(
         run_at=batch.tx.now + wait_us,
         detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)),
     )  # fmt: skip
-    return batch.update_row(moved._replace(attempts=row.attempts - given_back, spared=spared))
+    return batch.update_row(moved._replace(spared=spared))
 
 
 def _exhausted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onetray.domain.checks import FAR_US, MAX_ROWS, choice, id_or_none, listed, optional_text, task_id, text, whole
+from onetray.domain.checks import FAR_US, MAX_ROWS, choice, listed, optional_text, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.lifecycle import PENDING, RUNNING, WAITING
 from onetray.domain.listing import Dependency
@@ -17,6 +17,7 @@ from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, kind_filters, read
 from onetray.explain.tasks import explain, position
 from onetray.feed import event_of
+from onetray.feed.history import events_by_correlation, events_of_task
 from onetray.redaction.answers import by_owner, of_task, plain
 
 
@@ -72,18 +73,14 @@ class TaskApi(DatabaseReads):
     ) -> list[Event]:
         """The events of a task, in order."""
         key = self.task(task, namespace=namespace, raw=True).key
-        return [event_of(r, raw) for r in self._read("events_of_task", key=key, after=after, limit=limit)]
+        return [event_of(e, raw) for e in events_of_task(self.store, key, after, limit)]
 
     @read(by_owner)
     def events_by_correlation(
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
         text(correlation_id, "correlation_id", self.config.limits.key_chars)
-        rows = self._read(
-            "events_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id),
-            namespace=namespace, after=after, limit=limit,
-        )  # fmt: skip
-        return [event_of(r) for r in rows]
+        return [event_of(e) for e in events_by_correlation(self.store, correlation_id, namespace, after, limit)]
 
     @read(of_task)
     def logs(

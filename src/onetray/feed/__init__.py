@@ -15,13 +15,14 @@ from typing import NamedTuple
 from onetray.domain.checks import listed, text
 from onetray.domain.errors import InvalidInput, Unavailable
 from onetray.domain.task import Event, json_of
+from onetray.feed.history import events_between, events_of_flow, matching_events
 from onetray.notify.wake import Wake
 from onetray.store.base import Store
 
 logger = logging.getLogger("onetray.feed")
 
 MAX_SCANNED = 10_000
-"""How many events a filtered read scans at most: it stays short even if few match."""
+"""How many rows of the log a filtered read scans at most: it stays short even if few match."""
 PAGE = 500
 MAX_NAME_CHARS = 500
 STOP_CHECK_INTERVAL_S = 0.1
@@ -64,36 +65,21 @@ class Feed:
         upto = self.store.upto(needed=after + limit)
         if upto <= after:
             return Page([], after)
-        filtered = namespace is not None or types is not None
-        window = {"after": after, "upto": upto, "scan": max(limit, MAX_SCANNED) if filtered else limit}
-        rows = self.store.read(
-            "events_after",
-            **window,
-            limit=limit,
-            namespace=namespace,
-            every=int(types is None),
-            types=list(types or ()),
-        )
-        events = [event_of(r) for r in rows]
-        if len(events) == limit:
-            return Page(events, events[-1].id)
-        return Page(events, self._end_of(window) if filtered else upto)
+        if namespace is None and types is None:
+            events = events_between(self.store, after, upto, limit)
+            return _page(events, events[-1].id if len(events) == limit else upto)
+        ns = None
+        if namespace is not None and (ns := self.store.names.namespace(namespace)) is None:
+            return Page([], upto)
+        return _page(*matching_events(self.store, after, upto, limit, MAX_SCANNED, ns, types))
 
     def _of_flow(self, flow: int, after: int, limit: int, types: Sequence[str] | None) -> Page:
         # Not only up to `after + limit`: the events of one flow are far apart.
         upto = self.store.upto()
         if upto <= after:
             return Page([], after)
-        rows = self.store.read(
-            "events_of_job_upto", key=flow, after=after, upto=upto, limit=limit, every=int(types is None),
-            types=list(types or ()),
-        )  # fmt: skip
-        return Page([event_of(r) for r in rows], rows[-1].id if len(rows) == limit else upto)
-
-    def _end_of(self, window: dict[str, int]) -> int:
-        """The id of the last event that was scanned."""
-        ((last,),) = self.store.read("end_of_window", **window)
-        return window["upto"] if last is None else int(last)
+        events = events_of_flow(self.store, flow, after, limit, upto=upto, types=types)
+        return _page(events, events[-1].id if len(events) == limit else upto)
 
     def tail(self) -> int:
         """A cursor at the end of the log: all events that are committed from now on come after it."""
@@ -175,6 +161,10 @@ class Pace:
     def _next_wait_s(self) -> float:
         wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, self._feed.wake.poll_s)
         return wait_s
+
+
+def _page(events: list[Event], next_cursor: int) -> Page:
+    return Page([event_of(event) for event in events], next_cursor)
 
 
 def event_of(row: Event, raw: bool = False) -> Event:

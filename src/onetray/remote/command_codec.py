@@ -94,7 +94,8 @@ def use_ticket(report: Report) -> None:
     """Identify a report's task by the numbers of its ticket. The engine still checks fence and worker."""
     numbers = parse_ticket(str(report.ticket), str(report.task))
     report.task, report.flow = numbers["key"], numbers["flow"]
-    report.lease, report.version, report.ticket = numbers["lease"], numbers["version"], None
+    report.lease, report.version, report.attempt = numbers["lease"], numbers["version"], numbers["attempt"]
+    report.ticket = None
 
 
 def encode_report(report: Report) -> dict[str, Any]:

@@ -41,7 +41,8 @@ def in_rows(columns: Columns, order: Iterable[str]) -> Iterator[tuple[Any, ...]]
 
 WAKING = frozenset(
     {
-        "insert_event",
+        "insert_flow",
+        "insert_stage",
         "insert_note",
         "insert_ready",
         "promote_ready",
@@ -133,7 +134,29 @@ class Tx(Protocol):
         """Wait for a concurrent duplicate of this claim. Otherwise this one would skip the tasks that it has locked."""
         ...
 
-    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None: ...
+    def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
+        """Write new tasks, the ready rows of the claimable ones, and their events."""
+        ...
+
+    def create(self, statement: str, columns: Columns, events: Columns) -> None:
+        """Write new stages or flows, and their events: as many, in the same order."""
+        ...
+
+    def note(self, statement: str, columns: Columns) -> None:
+        """Write notes: events that record no transition."""
+        ...
+
+    def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
+        """Write a row of the log with an id of its own, and that it is about these flows."""
+        ...
+
+    def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        """Run a statement that is not in store/sql, with `:name` parameters."""
+        ...
+
+    def record(self, event: Columns) -> None:
+        """Write one event of an entity that is about to be deleted: no row has to list it."""
+        ...
 
     def new_keys(self, count: int) -> list[int]: ...
 

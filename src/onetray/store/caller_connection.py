@@ -156,9 +156,8 @@ class CallerTx(PostgresTx):
         self._pending = []
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
-        self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
+        self.create("insert_member" if "stage" in tasks else "insert_task", tasks, events)
         self.batch("insert_ready", ready)
-        self.batch("insert_event", events)
 
     def _send(self, last: Query | None = None, returns: bool = True) -> Rows:
         if self.xid is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onetray.domain.machine import Transition
 from onetray.store.base import Columns
 
 if TYPE_CHECKING:
@@ -27,8 +28,15 @@ _SERVER_RUN = """
 _TASK = "SELECT 1 FROM onetray.task WHERE id = %(id)s::uuid"
 _FLOW = "SELECT 1 FROM onetray.flow WHERE id = %(id)s::uuid"
 _STAGE = "SELECT 1 FROM onetray.stage WHERE id = %(id)s::uuid"
-_MOVE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version = %(version)s AND {_XMIN}"
-_NOTE = f"SELECT 1 FROM onetray.event WHERE entity = %(entity)s AND version IS NULL AND {_XMIN} LIMIT 1"
+# The event of this version has the type, the time and the actor of ours. Not by xmin: retention may have removed other
+# entries from the row of the log meanwhile.
+_MOVE = """
+    SELECT 1 FROM onetray.{entity} AS t JOIN onetray.event_batch AS b ON b.id = (SELECT max(x.id) FROM onetray.event_batch AS x
+        WHERE x.id <= CAST(split_part(t.events, ',', -1 - (t.version - %(version)s)) AS bigint))
+    WHERE t.key = %(key)s AND t.version >= %(version)s AND b.type = %(type)s AND b.ts = %(ts)s
+        AND coalesce(b.actor, %(actor)s) = %(actor)s
+"""
+_NOTE = f"SELECT 1 FROM onetray.event_batch WHERE entity = %(entity)s AND state IS NULL AND {_XMIN} LIMIT 1"
 _LINE = f"SELECT 1 FROM onetray.log WHERE task = %(task)s AND cursor = %(cursor)s AND {_XMIN}"
 
 
@@ -43,10 +51,19 @@ def row_of_submit(tasks: Columns) -> WrittenRow:
     return WrittenRow(_TASK, {"id": tasks["id"][0]})
 
 
-def row_of_move(columns: Columns) -> WrittenRow:
-    version = columns["version"]
-    first = version[0] if isinstance(version, list) else version
-    return WrittenRow(_MOVE, {"entity": columns["key"][0], "version": first + 1})
+def row_of_move(hops: tuple[Transition, ...], columns: Columns) -> WrittenRow:
+    """The last event of the first entity."""
+    key, version, actor = (
+        values[0] if isinstance(values := columns[name], list) else values for name in ("key", "version", "actor")
+    )
+    at = columns["at"]
+    return WrittenRow(
+        _MOVE.replace("{entity}", hops[-1].entity),
+        {
+            "key": key, "version": version + len(hops), "type": hops[-1].event, "actor": actor,
+            "ts": max(at) if isinstance(at, list) else at,
+        },
+    )  # fmt: skip
 
 
 def row_of_batch(statement: str, columns: Columns) -> WrittenRow | None:

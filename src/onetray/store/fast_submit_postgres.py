@@ -24,18 +24,21 @@ if TYPE_CHECKING:
 
     from onetray.store.postgres import PostgresStore
 
+# The transaction id comes first: the feed's barrier relies on it.
+_AT = """at AS (
+    SELECT nextval('onetray.event_id') AS id FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
+)"""
 _TASK = """
-    INSERT INTO onetray.task ({task_columns})
-    SELECT {b.task_columns} FROM (
+    INSERT INTO onetray.task ({task_columns}, events)
+    SELECT {b.task_columns}, CAST(at.id AS text) FROM at, (
         SELECT n.key, n.key AS job, n.at AS created_at, n.at AS updated_at, n.at AS run_at
         FROM (SELECT nextval('onetray.entity_key') AS key, {clock} AS at) AS n
     ) AS b
     RETURNING key, created_at"""
 _EVENT = """
-INSERT INTO onetray.event ({event_columns})
-SELECT {b.event_columns} FROM (
-    SELECT key AS entity, key AS job, created_at AS ts, CAST(NULL AS text) AS payload FROM new
-) AS b"""
+INSERT INTO onetray.event_batch (id, size, entity, ts, ns, type, state, actor, version, fence, attempts, cause)
+SELECT at.id, 1, b.key, b.created_at, b.ns, b.type, b.state, b.actor, b.version, b.fence, b.attempts, b.cause
+FROM at, new AS b"""
 
 
 def _single(text: str, *computed: str) -> str:
@@ -44,14 +47,12 @@ def _single(text: str, *computed: str) -> str:
     return with_parameters("submit_one", text, POSTGRES, columns.difference(computed))
 
 
-# The INSERT of the task takes the transaction id before the first nextval of an event id: the feed's barrier relies on
-# it.
 SUBMIT_ONE = render(
     "submit_one",
-    f"""WITH new AS ({_single(_TASK, "key", "job", "created_at", "updated_at", "run_at")}
+    f"""WITH {_AT}, new AS ({_single(_TASK, "key", "job", "created_at", "updated_at", "run_at")}
 ), listed AS (
     INSERT INTO onetray.ready (queue, rank, task, kind) SELECT :queue, -:priority::integer, key, :kind FROM new
-){_single(_EVENT, "entity", "job", "ts", "payload")}
+){_single(_EVENT, "key", "created_at")}
 RETURNING entity, CASE WHEN :notify THEN pg_notify('{CHANNEL}', :news)::text END""",
     POSTGRES,
     (),

@@ -16,11 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from onetray.store.event_log import BLOCK
+
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
-_LAST_IDS = "SELECT last_value, (SELECT coalesce(max(id), 0) FROM onetray.event) FROM onetray.event_id"
-_STATE = """pg_snapshot_xmin(pg_current_snapshot())::text, (SELECT last_value FROM onetray.event_id),
-    (SELECT coalesce(max(id), 0) FROM onetray.event WHERE id <= %(last)s)"""
+# Each number of the sequence stands for a block of ids.
+_LAST = f"SELECT last_value + {BLOCK - 1} FROM onetray.event_id"
+_NEWEST = """(SELECT coalesce(max(e.id + e.size - 1), 0) FROM (
+    SELECT b.id, b.size FROM onetray.event_batch AS b WHERE b.id <= {last} ORDER BY b.id DESC LIMIT 1) AS e)"""
+_LAST_IDS = f"SELECT ({_LAST}), {_NEWEST.format(last=2**62)}"
+_STATE = f"pg_snapshot_xmin(pg_current_snapshot())::text, ({_LAST}), {_NEWEST.format(last='%(last)s')}"
 # The snapshot is older than the transaction id. If its xmin is that id, no other transaction was open.
 _TAKE = f"SELECT pg_current_xact_id()::text, {_STATE}"
 _CHECK = f"SELECT {_STATE}"

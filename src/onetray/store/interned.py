@@ -28,6 +28,7 @@ class InternedNames:
         self._store = store
         self._swapping = threading.Lock()
         self._namespaces: dict[str, int] = {}
+        self._namespace_names: dict[int, str] = {}
         self._queues: dict[tuple[int, str], int] = {}
         self._kinds: dict[tuple[int, str], int] = {}
         self._retired: set[int] = set()
@@ -64,7 +65,7 @@ class InternedNames:
             self._namespaces = {name: key for key, name in namespaces}
             self._queue_names = {queue.key: queue.name for queue in queues}
             self._queues = {(queue.ns, queue.name): queue.key for queue in queues}
-            spaces: dict[int, str] = dict(namespaces)
+            self._namespace_names = spaces = dict(namespaces)
             # Skip queues of a namespace that was added between the two reads: the next refresh finds them.
             self._queue_places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
             self._kind_policy = {kind.key: kind.policy for kind in kinds}
@@ -79,6 +80,13 @@ class InternedNames:
             self.refresh()
             key = self._namespaces.get(name)
         return key
+
+    def namespace_name(self, key: int) -> str | None:
+        name = self._namespace_names.get(key)
+        if name is None:
+            self.refresh()
+            name = self._namespace_names.get(key)
+        return name
 
     def queue(self, ns: int, name: str) -> int | None:
         key = self._queues.get((ns, name))

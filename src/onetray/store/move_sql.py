@@ -1,17 +1,17 @@
-"""The statement of each transition: its UPDATE, guarded by the lifecycle, and the INSERT of its events.
+"""The statement of each transition: its UPDATE, guarded by the lifecycle. Its events are a row of the log: event_log.py.
 
 Owns the guard. The columns that change besides the state are in sql/move.sql.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import Transition
 from onetray.store.sql_template import (
     BATCH_COLUMN,
+    NEW_EVENTS,
     SQLITE,
     Statement,
     Word,
@@ -22,17 +22,12 @@ from onetray.store.sql_template import (
     with_parameters,
 )
 
-_HELD = " AND task.owner = b.worker AND task.lease = b.lease AND task.ns = b.ns AND task.stage IS NULL"
-"""The additional guard for tasks that were not locked: the worker holds the task, and it belongs to no flow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A transition's statement. SQLite needs a second one to write the events."""
-
-    name: str
-    update: Statement
-    events: Statement | None = None
+_HELD = (
+    " AND task.owner = b.worker AND task.lease = b.lease AND task.ns = b.ns AND task.attempts = b.attempts"
+    " AND task.updated_at <= {first} AND task.stage IS NULL"
+)
+"""The additional guard for tasks that were not locked: the worker holds the task, it belongs to no flow, and what its
+event says of it is true."""
 
 
 def title(t: Transition) -> str:
@@ -41,69 +36,39 @@ def title(t: Transition) -> str:
 
 
 @cache
-def move_of(hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset(), held: bool = False) -> Move:
+def move_of(
+    hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset(), held: bool = False
+) -> Statement:
     name = ", ".join(title(h) for h in hops)
-    update, row = (with_parameters(name, text, dialect, once) for text in (_update(name, hops, held), _event_row(hops)))
-    columns = tuple(dict.fromkeys(BATCH_COLUMN.findall(f"{update} {row}")))
-    moved = "WITH moved({event_columns}, began) AS"
+    update = with_parameters(name, _update(name, hops, held), dialect, once)
+    columns = tuple(dict.fromkeys(BATCH_COLUMN.findall(update)))
     if dialect == SQLITE:
-        table = hops[0].entity
-        rows = f"SELECT {row} {{from_batch}} CROSS JOIN onetray.{table} ON {table}.key = b.key"
-        events = f"{moved} ({rows}) {_write_events(hops, '')}"
-        return Move(name, render(name, update, dialect, columns), render(name, events, dialect, columns))
-    order = "ORDER BY entity, hop"
-    text = f"{moved} ({update} RETURNING {row}), written AS ({_write_events(hops, order)}) {all_of('moved')}"
-    return Move(name, render(name, text, dialect, columns))
+        return render(name, update, dialect, columns)
+    return render(name, f"WITH {NEW_EVENTS}, moved AS ({update} RETURNING 1) {all_of('moved')}", dialect, columns)
 
 
 def all_of(cte: str) -> str:
     """Fail, and so roll back, on PostgreSQL unless the statement changed the expected number of rows. So COMMIT can be
     sent in the same round trip."""
-    return f"SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM {cte}"
+    return f"SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM {cte}"
 
 
 def _update(name: str, hops: tuple[Transition, ...], held: bool) -> str:
     """Add the guard and the new state from the lifecycle's table to the UPDATE."""
     first, last = hops[0], hops[-1]
     t = first.entity
+    freed = "owner = NULL, lease = NULL"
+    events = "',' || {event_id}" + (" || ',' || {event_id:2}" if len(hops) == 2 else "")
+    words: dict[str, Word] = {
+        "moved": f"state = '{last.target}', version = {t}.version + {len(hops)}, updated_at = b.at, "
+        f"events = {t}.events || {events}",
+        "ended": f"finished_at = b.at, {freed}" if t == TASK.entity else "finished_at = b.at",
+        "reopened": f"fence = task.fence + 1, run_at = b.run_at, {freed}",
+        "freed": freed,
+        "first": "b.began" if first is TASK.start and len(hops) == 2 else "b.at",
+    }
     guard = f"{t}.key = b.key AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"
     guard += f" AND {t}.state = b.was" if len(first.sources) > 1 else ""
     guard += f" AND {t}.fence = b.fence" if first.fenced else ""
-    guard += _HELD if held else ""
-    freed = "owner = NULL, lease = NULL"
-    words: dict[str, Word] = {
-        "moved": f"state = '{last.target}', version = {t}.version + {len(hops)}, updated_at = {{last}}",
-        "ended": f"finished_at = {{last}}, {freed}" if t == TASK.entity else "finished_at = {last}",
-        "reopened": f"fence = task.fence + 1, run_at = b.run_at, {freed}",
-        "freed": freed,
-        "last": f"{{greatest}}(b.at, {t}.updated_at)",
-    }
+    guard += fill(_HELD, words) if held else ""
     return f"{fill(sections_of('move')[name].text, words)} {{from_batch}} WHERE {guard}"
-
-
-def _event_row(hops: tuple[Transition, ...]) -> str:
-    """The columns of the last hop's event, from the updated row, and `started_at`."""
-    last = hops[-1]
-    t = last.entity
-    was = "b.was" if len(last.sources) > 1 else quoted(last.sources)
-    tries = "task.fence, task.attempts" if t == TASK.entity else "0, 0"
-    return (
-        f"{t}.key, {t}.job, {t}.updated_at, {t}.ns, {t}.version, {tries}, "
-        f"'{last.event}', {was}, '{last.target}', b.actor, {t}.correlation_id, b.cause, "
-        f"coalesce(b.trace, {t}.trace), b.detail, {t}.started_at"
-    )
-
-
-def _write_events(hops: tuple[Transition, ...], order: str) -> str:
-    """Write one event for each hop of each updated row. SQLite keeps the order of a CROSS JOIN without ORDER BY."""
-    select = "SELECT {event_columns} FROM moved"
-    if len(hops) == 2:
-        a, b = hops
-        select = (
-            "SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, "
-            "hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, "
-            "CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN ("
-            f"SELECT 1 AS hop, '{a.event}' AS type, '{a.sources[0]}' AS was, '{a.target}' AS state "
-            f"UNION ALL SELECT 2, '{b.event}', '{b.sources[0]}', '{b.target}') AS hops {order}"
-        )
-    return f"INSERT INTO onetray.event ({{event_columns}}) {select}"

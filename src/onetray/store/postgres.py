@@ -19,9 +19,10 @@ from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, Sto
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
+from onetray.store import old_events
 from onetray.store.feed_barrier import Barrier
 from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
-from onetray.store.schema import known_version, migration, migrations
+from onetray.store.schema import MIGRATION_LOCK, known_version, migration, migrations
 from onetray.store.sql_template import PARAM, POSTGRES
 
 try:
@@ -48,7 +49,6 @@ _UNANSWERED = (
     "job exists before you call again, or repeat a submit with the same idempotency key"
 )
 _WHOLE_TABLES = "SET LOCAL work_mem = '64MB'; SET LOCAL jit = off; SET LOCAL enable_nestloop = off"
-MIGRATION_LOCK = 7_136_211_505
 WAIT_S = 0.02
 """How long a reader of the feed waits for open transactions that have written events."""
 TAIL_WAIT_S = 1.0
@@ -301,7 +301,13 @@ class PostgresStore(Store):
     def migrate(self) -> list[int]:
         # Raises for a version that no migration starts from.
         self.version()
-        return [number for number in migrations() if self._apply(number)]
+        applied = []
+        for number in migrations():
+            if number == old_events.NUMBER and self.version() < number:
+                old_events.move_old_events(self)
+            if self._apply(number):
+                applied.append(number)
+        return applied
 
     def _apply(self, number: int) -> bool:
         """Apply a migration. Returns False if it had been applied before."""

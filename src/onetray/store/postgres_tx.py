@@ -17,12 +17,13 @@ from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import WAKING, Columns, Rows, in_rows
+from onetray.store.event_log import BLOCK, encode, events_of_move, flows_in, flows_of_move, parts_of
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
 from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
-from onetray.store.sql_template import POSTGRES, WORDS, Statement
+from onetray.store.sql_template import PARAM, POSTGRES, WORDS, Statement
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -152,14 +153,26 @@ class PostgresTx:
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
         move = self._statements.move(hops, columns, held)
         self.wakes = True
-        failpoints.hit("moving")
-        self.written_row = self.written_row or row_of_move(columns)
-        params = bind_postgres(move.update, columns)
-        self._pending.append((move.update.sql, {**params, "expected": len(columns["key"])}))
-        if failpoints.hook is not None:
-            self._send()
-        failpoints.hit("updated")
-        failpoints.hit("moved")
+        for size, part in parts_of(columns, len(columns["key"]), BLOCK // len(hops)):
+            failpoints.hit("moving")
+            self.written_row = self.written_row or row_of_move(hops, part)
+            self._pending.append((move.sql, {**bind_postgres(move, part), "size": size}))
+            if failpoints.hook is not None:
+                self._send()
+            failpoints.hit("updated")
+            flows = flows_of_move(hops, part)
+            for nth, row in enumerate(events_of_move(hops, part)):
+                self._record(row, flows, place=nth * size)
+            failpoints.hit("moved")
+
+    def _record(self, row: dict[str, Any], flows: list[int], event: int | None = None, place: int = 0) -> None:
+        """Write a row of the log, by default with the ids that the statement before it has taken."""
+        # As text: a statement is prepared anew for each combination of numbers and nulls.
+        values = {name: None if value is None else str(value) for name, value in row.items()}
+        sql = self._statements.by_name["insert_event_batch"].sql
+        self._pending.append((sql, {**values, "event": event, "place": str(place)}))
+        if flows:
+            self.batch("insert_flow_events", {"job": flows}, event=event, place=place)
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
         return self._locked_tasks(self.query("lock_tasks", keys=keys))
@@ -271,19 +284,39 @@ class PostgresTx:
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.written_row = self.written_row or row_of_submit(tasks)
-        if len(tasks["key"]) < COPY_FROM:
-            self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
+        size = len(tasks["key"])
+        if size < COPY_FROM:
+            self.create("insert_member" if "stage" in tasks else "insert_task", tasks, events)
             self.batch("insert_ready", ready)
-            self.batch("insert_event", events)
             return
-        self._send()
         self.wakes = True
-        rows = [("event", events), ("task", tasks)]
+        blocks = self._next("onetray.event_id", -(-size // BLOCK))
+        ids = [str(id_) for block in blocks for id_ in range(block, block + BLOCK)][:size]
+        rows = [("task", {**tasks, "events": ids})]
         if ready["key"]:
             self.work.count(ready["queue"], len(ready["key"]))
             self._entered.append(_first_entry(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
+        for block, (_, part) in zip(blocks, parts_of(events, size), strict=True):
+            self._record(encode(part), flows_in(part["entity"], part["job"]), event=block)
+
+    def create(self, statement: str, columns: Columns, events: Columns) -> None:
+        size = len(columns["key"])
+        for (_, part), (_, its_events) in zip(parts_of(columns, size), parts_of(events, size), strict=True):
+            self.batch(statement, part)
+            self._record(encode(its_events), flows_in(its_events["entity"], its_events["job"]))
+
+    def note(self, statement: str, columns: Columns) -> None:
+        size = len(columns["key"])
+        for n, part in parts_of(columns, size):
+            self.batch(statement, part)
+            self.query_later("insert_notes_of_flows", event=None, size=n, of_flows=int(statement == "insert_flow_note"))
+
+    def record(self, event: Columns) -> None:
+        self.wakes = True
+        (block,) = self._next("onetray.event_id", 1)
+        self._record(encode(event), [], event=block)
 
     def _copy(self, rows: list[tuple[str, Columns]]) -> None:
         texts = CopyBuffer()
@@ -317,8 +350,11 @@ class PostgresTx:
         ((numbers,),) = self._send((sql, {"sequence": sequence, "count": count}))
         return list(map(int, numbers.split(",")))
 
+    def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
+        self._record(row, flows, event=id_)
+
     def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
-        return self._send((sql, params))
+        return self._send((PARAM.sub(r"%(\1)s", sql), params))
 
     def _send(self, last: Query | None = None) -> Rows:
         """Send the pending statements, and `last`, in one round trip. A move that changes too few rows fails there."""

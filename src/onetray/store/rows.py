@@ -37,6 +37,7 @@ class TaskRow(NamedTuple):
     """How many of the tasks that it depends on have not succeeded yet."""
     control: int
     """Whether it decides a stage's condition instead of being part of its work."""
+    updated_at: int
     seen_at: int
     """When it was read, by the clock of its store."""
 
@@ -76,6 +77,7 @@ class FlowRow(NamedTuple):
     trace: str | None = None
     priority: int = 0
     deleted_at: int | None = None
+    updated_at: int = 0
     seen_at: int = 0
 
 
@@ -119,6 +121,7 @@ class StageRow(NamedTuple):
     metrics: str | None = None
     trace: str | None = None
     error_count: int = 0
+    updated_at: int = 0
 
     @property
     def stalled(self) -> bool:
@@ -374,3 +377,66 @@ class KindRow(NamedTuple):
 class PlainKindRow(NamedTuple):
     key: int
     retired_at: int | None
+
+
+class EventBatch(NamedTuple):
+    """A row of the log."""
+
+    id: int
+    size: int
+    ts: int
+    ns: int | None
+    type: str
+    was: str | None
+    state: str | None
+    actor: str | None
+    entity: int | None
+    job: int | None
+    version: int | None
+    fence: int | None
+    attempts: int | None
+    cause: str | None
+    trace: str | None
+    payload: str | None
+    varied: str | None
+
+
+class EntityEventRow(NamedTuple):
+    """An event of an entity, and the row of the log that contains it."""
+
+    event: int
+    id: int
+    size: int
+    ts: int
+    ns: int | None
+    type: str
+    was: str | None
+    state: str | None
+    actor: str | None
+    entity: int | None
+    job: int | None
+    version: int | None
+    fence: int | None
+    attempts: int | None
+    cause: str | None
+    trace: str | None
+    payload: str | None
+    varied: str | None
+
+
+class EventEntityRow(NamedTuple):
+    """What an event shows of the task, stage or flow that it is about."""
+
+    key: int
+    id: str
+    correlation_id: str
+    trace: str | None
+    kind: int
+    """0 for a stage."""
+
+
+class CorrelatedRow(NamedTuple):
+    """A job with a correlation id."""
+
+    key: int
+    is_flow: int

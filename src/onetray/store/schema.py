@@ -16,6 +16,8 @@ from importlib.resources import files
 from onetray.domain.errors import MigrationNeeded
 from onetray.store.sql_template import POSTGRES, SQLITE, Word, fill
 
+MIGRATION_LOCK = 7_136_211_505
+"""Of PostgreSQL: whoever migrates a database holds it."""
 FIRST = 6
 """The first version that can be upgraded. Earlier ones were never released."""
 _ON_SQLITE = (

@@ -14,9 +14,11 @@ The text is the same for both databases. `fill` inserts what differs, and what s
     :x               a parameter
     b.x              column x of the batch: a joined unnest() on PostgreSQL, a joined json_each() on SQLite; a
                      parameter if all rows of the batch have the same value
-    {in:x:type}      membership in a list that is passed as one parameter
+    {in:x:type}      membership in a list that is passed as one parameter; {ids:x:type} is that list, as i.value
     {from_batch} {using_batch} {join_batch}    the batch. The second is for DELETE: PostgreSQL looks up each row by its
                      key; SQLite runs the statement once for each row
+    {event_id}       the id of the event that belongs to a row of the batch, of new ones; {event_id:2} that of the second
+                     event, if a move has two. {new_event} in the next statement is the first of them
 
 No statement names a state: states come from the lifecycle.
 """
@@ -81,7 +83,7 @@ STATES = {
 }
 """The lists of states that a statement can include."""
 
-WORDS = {
+WORDS: dict[str, dict[str, Word]] = {
     SQLITE: {
         "greatest": "max",
         "clock": ":now",
@@ -92,7 +94,17 @@ WORDS = {
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         # The error in a dead letter, as JSON.
         "letter_error": "d.last_error",
-        "event_payload": "e.payload",
+        "new_event": ":event",
+        "event_ids": lambda row: f"json_each('[' || {row}.events || ']') AS i",
+        "last_event": lambda row: f"json_extract('[' || {row}.events || ']', '$[#-1]')",
+        "entry": lambda column: (
+            f"coalesce(eb.{column}, json_extract(eb.varied, '$.{column}[' || (i.value - eb.id) || ']'))"
+        ),
+        "entry_ts": "(eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0))",
+        "events_and_notes": lambda row: (
+            f"json_each('[' || {row}.events || coalesce((SELECT ',' || group_concat(n.id) FROM onetray.event_batch AS n "
+            f"WHERE n.entity = {row}.key AND n.state IS NULL), '') || ']') AS i"
+        ),
         # The tasks t of a stage: all, after a key, between two keys.
         "all_in_stage": "t.stage = :stage",
         "after_in_stage": "t.stage = :stage AND t.key > :after",
@@ -117,7 +129,21 @@ WORDS = {
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         "letter_error": "CAST(d.last_error AS jsonb)",
-        "event_payload": "CAST(e.payload AS jsonb)",
+        # The last number of the sequence in this session: nothing else of the transaction has taken one since.
+        "new_event": "coalesce(:event::bigint, currval('onetray.event_id'))",
+        # The ids of the transitions of a task, a stage or a flow.
+        "event_ids": lambda row: f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[])) AS i(value)",
+        "last_event": lambda row: f"CAST(split_part({row}.events, ',', -1) AS bigint)",
+        "events_and_notes": lambda row: (
+            f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n "
+            f"WHERE n.entity = {row}.key AND n.state IS NULL)) AS i(value)"
+        ),
+        # A column of the event with the id i.value, which is an entry of the row eb of the log; and its time.
+        "entry": lambda column: (
+            f"coalesce(eb.{column}, CAST(CAST(eb.varied AS json) -> '{column}' ->> CAST(i.value - eb.id AS integer) AS "
+            f"{TYPE_OF.get(column, 'text')}))"
+        ),
+        "entry_ts": "(eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))",
         # For `t.stage = :stage ORDER BY t.stage, t.key` the planner may scan the primary key of all tasks to find those
         # of the stage.
         "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",
@@ -134,15 +160,21 @@ WORDS = {
         "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",
     },
 }
-_IN: dict[str, Word] = {
-    SQLITE: lambda list_: f"IN (SELECT value FROM json_each(:{list_.partition(':')[0]}))",
-    POSTGRES: lambda list_: "= ANY(:{}::{}[])".format(*list_.split(":")),
+_LISTS: dict[str, dict[str, Word]] = {
+    SQLITE: {
+        "in": lambda list_: f"IN (SELECT value FROM json_each(:{list_.partition(':')[0]}))",
+        "ids": lambda list_: f"json_each(:{list_.partition(':')[0]}) AS i",
+    },
+    POSTGRES: {
+        "in": lambda list_: "= ANY(:{}::{}[])".format(*list_.split(":")),
+        "ids": lambda list_: "unnest(:{}::{}[]) AS i(value)".format(*list_.split(":")),
+    },
 }
 
 _SECTION = re.compile(r"^-- (name|move|word|pass): (.+)$", re.MULTILINE)
 _ROW = re.compile(r"^-- row: (\w+)$", re.MULTILINE)
 _WORD = re.compile(r"\{([\w.]+)(?::([\w.:]+))?\}")
-_LIST = re.compile(r"\{in:(\w+):\w+\}")
+_LIST = re.compile(r"\{(?:in|ids):(\w+):\w+\}")
 BATCH_COLUMN = re.compile(r"\bb\.(\w+)")
 PARAM = re.compile(r"(?<![:\w]):([a-z_]+)")
 _NUMBERS = re.compile(r":([a-z_]+)::(?:bigint|integer)\[\]")
@@ -170,6 +202,8 @@ class Statement:
     """The parameters that are lists of numbers, on PostgreSQL."""
     maker: RowMaker | None = None
     """Turns the driver's rows into rows of the declared type."""
+    records: bool = False
+    """Whether it takes the ids of new events: at most as many as a row of the log has entries."""
 
     def rows(self, fetched: list[Any]) -> list[Any]:
         return fetched if self.maker is None else list(self.maker(fetched))
@@ -265,17 +299,37 @@ def render(name: str, text: str, dialect: str, columns: tuple[str, ...] | None =
         columns = tuple(dict.fromkeys(BATCH_COLUMN.findall(text)))
     lists = tuple(dict.fromkeys(_LIST.findall(text)))
     returns = text.upper().startswith(("SELECT", "WITH")) or "RETURNING" in text.upper()
-    body = fill(text, words_of(dialect) | {"in": _IN[dialect]})
+    body = fill(text, words_of(dialect) | _LISTS[dialect])
     if dialect == SQLITE and "{using_batch}" in body:
         return _by_row(Statement(name, body, columns, returns, lists, by_row=True))
-    batch = _json_each(columns) if dialect == SQLITE else _unnest(name, columns)
+    records = "{event_id" in body
+    batch = _json_each(columns, records) if dialect == SQLITE else _unnest(name, columns, records)
     # A single row needs no batch: all its columns are parameters.
-    batch_words = {"from_batch": f"FROM {batch}" if columns else "", "join_batch": f"JOIN {batch} ON"}
+    batch_words: dict[str, Word] = {"from_batch": f"FROM {batch}" if columns else "", "join_batch": f"JOIN {batch} ON"}
+    if records:
+        body, batch_words = _with_events(body, dialect, batch if columns else None)
     body = fill(_DELETE.sub(_BY_CTID, body), batch_words)
     if dialect == SQLITE:
-        return Statement(name, body.replace("onetray.", ""), columns, returns, lists)
+        return Statement(name, body.replace("onetray.", ""), columns, returns, lists, records=records)
     numbers = tuple(dict.fromkeys(_NUMBERS.findall(body)))
-    return Statement(name, PARAM.sub(r"%(\1)s", body), columns, returns, lists, numbers=numbers)
+    return Statement(name, PARAM.sub(r"%(\1)s", body), columns, returns, lists, numbers=numbers, records=records)
+
+
+NEW_EVENTS = "at AS (SELECT nextval('onetray.event_id') AS id)"
+"""On PostgreSQL: taken when the statement runs, after the locks, so that the ids of an entity's events rise."""
+
+
+def _with_events(body: str, dialect: str, batch: str | None) -> tuple[str, dict[str, Word]]:
+    """A statement that takes the ids of new events, one or two for each row of its batch."""
+    if dialect == SQLITE:
+        place = "+ b.place" if batch else ""
+        words = {"from_batch": f"FROM {batch}" if batch else ""}
+        return body, {**words, "event_id": lambda nth: f"CAST(:event {'+ :size ' if nth else ''}{place} AS text)"}
+    place = "+ b.place - 1" if batch else ""
+    words = {"from_batch": f"FROM at, {batch}" if batch else "FROM at"}
+    if not body.startswith("WITH"):
+        body = f"WITH {NEW_EVENTS} {body}"
+    return body, {**words, "event_id": lambda nth: f"CAST(at.id {'+ :size::bigint ' if nth else ''}{place} AS text)"}
 
 
 def _by_row(statement: Statement) -> Statement:
@@ -287,15 +341,17 @@ def _by_row(statement: Statement) -> Statement:
     return replace(statement, sql=body, columns=columns)
 
 
-def _json_each(columns: tuple[str, ...]) -> str:
+def _json_each(columns: tuple[str, ...], numbered: bool) -> str:
     """The batch as one JSON value: a list for each row, or the bare values of a single column."""
     is_single = len(columns) == 1
     fields = ", ".join(f"value AS {c}" if is_single else f"value ->> {i} AS {c}" for i, c in enumerate(columns))
-    return f"(SELECT {fields} FROM json_each(:batch)) AS b"
+    return f"(SELECT {fields}{', key AS place' if numbered else ''} FROM json_each(:batch)) AS b"
 
 
-def _unnest(name: str, columns: tuple[str, ...]) -> str:
+def _unnest(name: str, columns: tuple[str, ...], numbered: bool) -> str:
     arrays = ", ".join(f":{c}::{_type(name, c)}[]" for c in columns)
+    if numbered:
+        return f"unnest({arrays}) WITH ORDINALITY AS b({', '.join(columns)}, place)"
     return f"unnest({arrays}) AS b({', '.join(columns)})"
 
 

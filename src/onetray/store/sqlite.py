@@ -25,6 +25,7 @@ from onetray.domain.errors import DatabaseReplaced, StoreError, Unavailable
 from onetray.notify.base import FileListener
 from onetray.notify.multicast import MulticastSender
 from onetray.notify.new_work import NewWork, format_new_work
+from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
 from onetray.store.open_file import OpenFile, network_filesystem
@@ -32,7 +33,9 @@ from onetray.store.schema import known_version, migration, migrations
 from onetray.store.sql_template import SQLITE
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
 
-END_OF_LOG = "SELECT id, ts FROM event ORDER BY id DESC LIMIT 1"
+END_OF_LOG = """
+SELECT value, coalesce((SELECT ts FROM event_batch ORDER BY id DESC LIMIT 1), 0) FROM counter WHERE name = 'event_id'
+"""
 LAST_HEARTBEAT = "SELECT coalesce(max(beat_at), 0) FROM worker"
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
@@ -248,29 +251,37 @@ class SqliteStore(Store):
         applied = []
         # Raises for another program's database, and for a version that no migration starts from.
         self.version()
-        with self._writing:
-            for number in migrations():
-                try:
-                    self._writer.execute("BEGIN IMMEDIATE")
-                    # Read under the lock: another process may have migrated meanwhile.
-                    if _number(self._writer, "PRAGMA user_version") < number:
-                        self._writer.execute(migration(SQLITE, number))
-                        self._writer.execute(f"PRAGMA user_version = {number}")
-                        applied.append(number)
-                    self._writer.execute("COMMIT")
-                    if self._file is not None:
-                        self._file.note_sides()
-                except apsw.Error as e:
-                    _roll_back(self._writer)
-                    raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
-                except BaseException:
-                    _roll_back(self._writer)
-                    raise
+        for number in migrations():
+            if number == old_events.NUMBER and self.version() < number:
+                old_events.move_old_events(self)
+            if self._apply(number):
+                applied.append(number)
         return applied
+
+    def _apply(self, number: int) -> bool:
+        """Apply a migration. Returns False if it had been applied before."""
+        with self._writing:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                # Read under the lock: another process may have migrated meanwhile.
+                is_new = _number(self._writer, "PRAGMA user_version") < number
+                if is_new:
+                    self._writer.execute(migration(SQLITE, number))
+                    self._writer.execute(f"PRAGMA user_version = {number}")
+                self._writer.execute("COMMIT")
+                if self._file is not None:
+                    self._file.note_sides()
+            except apsw.Error as e:
+                _roll_back(self._writer)
+                raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
+            except BaseException:
+                _roll_back(self._writer)
+                raise
+        return is_new
 
     def upto(self, needed: int = 2**63) -> int:
         # There is one writer at a time, so events become visible in the order of their ids.
-        ((last,),) = self.read("last_event_id")
+        ((last, _),) = self._fetch(END_OF_LOG, {})
         return int(last)
 
     def tail(self) -> int:
@@ -316,7 +327,7 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 
 
 def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
-    """The id and the time of the newest event, which is never pruned."""
+    """The id of the newest event, and its time, or that of the newest one that is left."""
     rows: list[Any] = connection.execute(END_OF_LOG).fetchall()
     return rows[0] if rows else (0, 0)
 

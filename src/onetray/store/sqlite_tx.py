@@ -15,6 +15,7 @@ from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
+from onetray.store.event_log import BLOCK, encode, events_of_move, flows_in, flows_of_move, parts_of
 from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
@@ -23,7 +24,7 @@ from onetray.store.statements import Statements
 if TYPE_CHECKING:
     from onetray.store.sqlite import SqliteStore
 
-_TASK, _READY, _EVENT = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready", "insert_event"))
+_TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready"))
 
 
 class SqliteTx:
@@ -63,17 +64,32 @@ class SqliteTx:
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
         move = self._statements.move(hops, columns, held)
-        assert move.events is not None
-        params = with_batch(move.update, columns)
         self.wakes = True
-        failpoints.hit("moving")
-        self._connection.execute(move.update.sql, params)
-        changed, expected = self._connection.changes(), len(columns["key"])
-        if changed != expected:
-            raise GuardFailed(f"{move.name} changed {changed} rows instead of {expected}")
-        failpoints.hit("updated")
-        self._connection.execute(move.events.sql, params)
-        failpoints.hit("moved")
+        for size, part in parts_of(columns, len(columns["key"]), BLOCK // len(hops)):
+            event = self._new_events(size * len(hops))
+            failpoints.hit("moving")
+            self._connection.execute(move.sql, with_batch(move, {**part, "event": event, "size": size}))
+            changed = self._connection.changes()
+            if changed != size:
+                raise GuardFailed(f"{move.name} changed {changed} rows instead of {size}")
+            failpoints.hit("updated")
+            flows = flows_of_move(hops, part)
+            for nth, row in enumerate(events_of_move(hops, part)):
+                self._record(event + nth * size, row, flows)
+            failpoints.hit("moved")
+
+    def _new_events(self, count: int) -> int:
+        """Take ids for events. Returns the first."""
+        sql = "UPDATE counter SET value = value + ? WHERE name = 'event_id' RETURNING value"
+        ((last,),) = self._connection.execute(sql, (count,)).fetchall()
+        assert isinstance(last, int)
+        return last - count + 1
+
+    def _record(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
+        """Write a row of the log."""
+        self._connection.execute(self._statements.by_name["insert_event_batch"].sql, {**row, "event": id_, "place": 0})
+        if flows:
+            self.batch("insert_flow_events", {"job": flows}, event=id_, place=0)
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
         # BEGIN IMMEDIATE has locked the database.
@@ -109,20 +125,42 @@ class SqliteTx:
         return
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
-        self.batch("insert_member" if "stage" in tasks else "insert_task", tasks)
+        self.create("insert_member" if "stage" in tasks else "insert_task", tasks, events)
         self.batch("insert_ready", ready)
-        self.batch("insert_event", events)
+
+    def create(self, statement: str, columns: Columns, events: Columns) -> None:
+        size = len(columns["key"])
+        for (n, part), (_, its_events) in zip(parts_of(columns, size), parts_of(events, size), strict=True):
+            event = self._new_events(n)
+            self.batch(statement, part, event=event)
+            self._record(event, encode(its_events), flows_in(its_events["entity"], its_events["job"]))
 
     def insert_task(self, task: Columns, event: Columns) -> None:
         """Write one task that is claimable at once, without a batch: parsing JSON takes longer than writing a row."""
         (key,), now = self.new_keys(1), self._now
         row = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
-        row["rank"] = -row["priority"]
+        row["rank"], row["event"] = -row["priority"], self._new_events(1)
         self._connection.execute(_TASK, row)
         self._connection.execute(_READY, row)
-        self._connection.execute(_EVENT, {**event, "entity": key, "job": key, "ts": now})
+        self._record(row["event"], encode({**event, "entity": [key], "job": None, "ts": now}), [])
         self.wakes = True
         self.work.count(row["queue"], 1)
+
+    def note(self, statement: str, columns: Columns) -> None:
+        size = len(columns["key"])
+        event = self._new_events(size)
+        self.batch(statement, columns, event=event)
+        self.query("insert_notes_of_flows", event=event, size=size, of_flows=int(statement == "insert_flow_note"))
+
+    def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
+        self._record(id_, row, flows)
+
+    def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
+        return self._connection.execute(sql.replace("onetray.", ""), params).fetchall()
+
+    def record(self, event: Columns) -> None:
+        self.wakes = True
+        self._record(self._new_events(1), encode(event), [])
 
     def new_keys(self, count: int) -> list[int]:
         return self._count("entity_key", count)

@@ -9,7 +9,7 @@ from typing import Any
 
 from onetray.domain.lifecycle import MACHINES, TASK
 from onetray.domain.machine import BadLifecycle, Machine, Transition
-from onetray.store.move_sql import Move, move_of, title
+from onetray.store.move_sql import move_of, title
 from onetray.store.sql_template import Statement, sections_of, statement_of
 
 
@@ -17,13 +17,13 @@ from onetray.store.sql_template import Statement, sections_of, statement_of
 class Statements:
     dialect: str
     by_name: dict[str, Statement]
-    moves: dict[str, Move]
+    moves: dict[str, Statement]
 
     def for_batch(self, name: str, columns: Mapping[str, Any]) -> Statement:
         """The statement for a batch with these columns: each is a list, or one value for all rows."""
         return statement_of(name, self.dialect, _once(columns))
 
-    def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any], held: bool = False) -> Move:
+    def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any], held: bool = False) -> Statement:
         return move_of(hops, self.dialect, _once(columns), held)
 
 
@@ -41,7 +41,7 @@ def statements_for(dialect: str) -> Statements:
     return Statements(dialect, statements, moves)
 
 
-def every_transition_has_a_statement(machine: Machine, moves: Mapping[str, Move]) -> None:
+def every_transition_has_a_statement(machine: Machine, moves: Mapping[str, Statement]) -> None:
     for t in machine.transitions:
         if not t.creates and title(t) not in moves:
             raise BadLifecycle(f"{machine.entity}: {t.name!r} has no statement: add it to store/sql/move.sql")

@@ -226,20 +226,19 @@ def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Sta
         amends=amends, context=context, compensates=draft.compensates, correlation_id=correlation, trace=draft.trace,
         priority=draft.priority, seen_at=now,
     )  # fmt: skip
-    tx.batch("insert_flow", {
+    tx.create("insert_flow", {
         "key": [flow.key], "ns": [flow.ns], "kind": [flow.kind], "sealed": [flow.sealed], "at": [now],
         "deadline_at": [deadline_at], "stages": [0], "chained": [chained], "amends": [amends], "state": [CREATED],
         "roll_up": [flow.roll_up], "context": [context], "retry_of": [draft.retry_of],
         "compensates": [draft.compensates], "policy": [draft.policy or None], "id": [flow.id],
         "correlation_id": [correlation], "trace": [draft.trace], "tracestate": [draft.tracestate],
         "priority": [draft.priority], "data": [draft.data], "metadata": [draft.metadata],
-    })  # fmt: skip
+    }, _first_events([flow.key], flow, FLOW.submit.event, draft.actor, draft.cause, at=now))  # fmt: skip
     batch.locked.flows[flow.key] = flow
     if draft.labels:
         write_labels(tx, [(draft, draft.labels)])
     if origin is not None:
         tx.query("copy_labels", to=flow.key, of=origin)
-    _write_events(batch, [(flow.key, flow.key)], flow, FLOW.submit.event, draft.actor, draft.cause)
     if context is not None:
         write_context(batch, flow, context, str(draft.context), "run", None, None, None)
     if deadline_at is not None:
@@ -252,17 +251,15 @@ def write_flow(batch: BatchContext, draft: FlowDraft) -> tuple[FlowRow, list[Sta
     return batch.locked.flows[flow.key], [batch.locked.stages[s.key] for s in stages], specs
 
 
-def _write_events(
-    batch: BatchContext, entities: list[tuple[int, int]], flow: FlowRow, type_: str, by: str, cause: str | None,
-    trace: str | None = None,
-) -> None:  # fmt: skip
-    n = len(entities)
-    batch.tx.batch("insert_event", {
-        "entity": [e for e, _ in entities], "job": [j for _, j in entities], "ts": [batch.tx.now] * n,
-        "ns": [flow.ns] * n, "version": [1] * n, "fence": [0] * n, "attempts": [0] * n, "type": [type_] * n,
-        "was": [None] * n, "state": [CREATED] * n, "actor": [by] * n, "correlation_id": [flow.correlation_id] * n,
-        "cause": [cause] * n, "trace": [trace or flow.trace] * n, "payload": [None] * n,
-    })  # fmt: skip
+def _first_events(
+    entities: list[int], flow: FlowRow, type_: str, by: str, cause: str | None, trace: str | None = None, *, at: int
+) -> dict[str, Any]:
+    """The events of a new flow, or of its new stages."""
+    return {
+        "entity": entities, "job": flow.key, "ts": at, "ns": flow.ns, "version": 1, "fence": 0, "attempts": 0,
+        "type": type_, "was": None, "state": CREATED, "actor": by, "cause": cause, "trace": trace or flow.trace,
+        "payload": None,
+    }  # fmt: skip
 
 
 def add_stages(
@@ -283,7 +280,8 @@ def add_stages(
         for ord_, d in enumerate(drafts, first)
     ]  # fmt: skip
     n = len(rows)
-    tx.batch("insert_stage", {
+    locked.write_moves()
+    tx.create("insert_stage", {
         "key": [r.key for r in rows], "job": [flow.key] * n, "ns": [flow.ns] * n, "ord": [r.ord for r in rows],
         "sealed": [d.sealed for d in drafts], "takes_more": [d.takes_more for d in drafts],
         "gate": [d.gate for d in drafts], "at": [now] * n, "carried_from": [d.carried_from for d in drafts],
@@ -295,9 +293,7 @@ def add_stages(
         "tracestate": [d.tracestate for d in drafts], "type": [d.type for d in drafts],
         "data": [d.data for d in drafts], "metadata": [d.metadata for d in drafts],
         "result": [d.result for d in drafts], "metrics": [d.metrics for d in drafts],
-    })  # fmt: skip
-    locked.write_moves()
-    _write_events(batch, [(r.key, flow.key) for r in rows], flow, STAGE.add.event, by, cause, trace)
+    }, _first_events([r.key for r in rows], flow, STAGE.add.event, by, cause, trace, at=now))  # fmt: skip
     amends = int(flow.amends or any(d.compensate is not None for d in drafts))
     locked.change_flow(flow, stages=flow.stages + n, stages_open=flow.stages_open + n, amends=amends)
     for row, d in zip(rows, drafts, strict=True):

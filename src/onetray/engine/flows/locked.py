@@ -305,8 +305,9 @@ class LockedFlows:
             self._rounds.append({})
         move_columns = self._rounds[n].setdefault(transition, defaultdict(list))
         for name, value in (
-            ("key", row.key), ("version", row.version), ("was", row.state), ("at", self.batch.tx.now), ("actor", by),
-            ("cause", cause), ("trace", trace), ("detail", detail), *columns.items(),
+            ("key", row.key), ("version", row.version), ("was", row.state), ("actor", by), ("cause", cause),
+            ("at", max(self.batch.tx.now, row.updated_at)), ("trace", trace), ("detail", detail), ("ns", row.ns),
+            ("job", job), ("fence", 0), ("attempts", 0), *columns.items(),
         ):  # fmt: skip
             move_columns[name].append(value)
 
@@ -314,7 +315,7 @@ class LockedFlows:
         self, flow: int, type_: str, by: str, *, cause: str | None = None, trace: str | None = None, **facts: Any
     ) -> None:
         self.write_moves()
-        self.batch.tx.batch("insert_flow_note", {
+        self.batch.tx.note("insert_flow_note", {
             "key": [flow], "type": [type_], "at": [self.batch.tx.now], "actor": [by], "cause": [cause],
             "trace": [trace], "payload": [event_detail(**facts) if facts else None],
         })  # fmt: skip

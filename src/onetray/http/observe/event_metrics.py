@@ -12,7 +12,7 @@ from onetray.engine import Engine
 from onetray.http.observe.counters import MAX_SERIES, OTHER, Counter, Histogram
 from onetray.store.shown_rows import DurationRow, EventCountRow
 
-EVENTS_PER_READ, MAX_READS = 10_000, 20
+ROWS_PER_READ, MAX_READS = 1_000, 20
 """Events per read, and reads per update: an update stays short even after a long pause."""
 TERMINAL_EVENTS = [t.event for t in TASK.transitions if t.target in TASK.terminal]
 DEAD = TASK.dead_letter.event
@@ -94,14 +94,14 @@ class EventMetrics:
         for _ in range(MAX_READS):
             if self._cursor >= barrier:
                 break
-            window = {"after": self._cursor, "upto": barrier, "scan": EVENTS_PER_READ}
-            ((last,),) = store.read("end_of_window", **window)
+            ((last,),) = store.read("end_of_window", after=self._cursor, upto=barrier, scan=ROWS_PER_READ)
+            window = {"after": self._cursor, "upto": barrier if last is None else min(int(last), barrier)}
             events = store.read("count_events", **window, dead=DEAD)
             waited, ran = (store.read("times_of_ended", **window, ends=TERMINAL_EVENTS, ran=ran) for ran in (0, 1))
             # Advance the cursor last: a failed update is repeated and counts nothing twice.
-            self._cursor = barrier if last is None else int(last)
+            self._cursor = window["upto"]
             self._add(events, waited, ran)
-        self.behind = max(0, barrier - self._cursor)
+        ((self.behind,),) = store.read("count_events_after", after=self._cursor, upto=barrier)
 
     def _add(self, events: list[EventCountRow], waited: list[DurationRow], ran: list[DurationRow]) -> None:
         for row in events:

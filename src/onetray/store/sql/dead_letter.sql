@@ -20,9 +20,9 @@ SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.
 
 -- name: last_holders
 -- The payload of the last transition of a held task contains its last owner.
-SELECT e.entity, e.payload FROM onetray.event AS e
-WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.was {in:held:text} AND e.payload IS NOT NULL
-ORDER BY e.entity, e.version
+SELECT t.key, {entry:payload} FROM onetray.task AS t CROSS JOIN {event_ids:t} JOIN {batch_of_i}
+WHERE t.key {in:keys:bigint} AND {entry:was} {in:held:text} AND {entry:payload} IS NOT NULL
+ORDER BY t.key, i.value
 
 -- name: lock_letter
 SELECT successor FROM onetray.dead_letter WHERE task = :key {for_update}

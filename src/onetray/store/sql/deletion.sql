@@ -30,7 +30,8 @@ SELECT c.key FROM onetray.context AS c WHERE c.job = :job LIMIT :limit
 
 -- name: notes_to_delete
 -- The flow keeps its transitions until it goes itself.
-SELECT e.id FROM onetray.event AS e WHERE e.entity = :job AND e.version IS NULL AND e.type <> 'job.deleted' LIMIT :limit
+SELECT e.id FROM onetray.event_batch AS e
+WHERE e.entity = :job AND e.state IS NULL AND e.type <> 'job.deleted' LIMIT :limit
 
 -- name: stages_to_delete
 SELECT s.key FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.job, s.ord LIMIT :limit
@@ -42,7 +43,7 @@ DELETE FROM onetray.dependency WHERE needs {in:keys:bigint}
 DELETE FROM onetray.context WHERE key {in:keys:bigint}
 
 -- name: prune_notes_by_key
-DELETE FROM onetray.event WHERE id {in:keys:bigint}
+DELETE FROM onetray.event_batch WHERE id {in:keys:bigint}
 
 -- name: ids_of_tasks
 SELECT key, CAST(id AS text) FROM onetray.task WHERE key {in:keys:bigint}

@@ -11,16 +11,16 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS last_event,
-    EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
+    (SELECT eb.type FROM (SELECT {last_event:t} AS value) AS i JOIN {batch_of_i}) AS last_event,
+    EXISTS (SELECT 1 FROM onetray.event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
-    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :cancel_requested
+    (SELECT e.payload FROM onetray.event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :cancel_requested
         AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
-    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM onetray.event AS e WHERE e.entity = f.key
-        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END AS flow_paused_by,
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT {entry:actor} FROM {event_ids:f} JOIN {batch_of_i}
+        WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
     br.why AS breaker_why, br.opened_by AS breaker_by, {clock} AS now
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -59,7 +59,8 @@ SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM one
 WHERE t.stage = :stage AND t.state IN ({task.paused}) ORDER BY t.stage, t.key LIMIT :limit
 
 -- name: paused_by
-SELECT e.actor, e.ts FROM onetray.event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1
+SELECT {entry:actor}, {entry_ts} FROM onetray.flow AS f CROSS JOIN {event_ids:f} JOIN {batch_of_i}
+WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1
 
 -- name: position
 -- How many tasks are before this one in its queue, counted up to a limit.

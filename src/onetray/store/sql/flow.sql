@@ -27,7 +27,7 @@ SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, fl
     flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
     flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
     flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-    flow.deleted_at
+    flow.deleted_at, flow.updated_at
 FROM onetray.flow WHERE flow.key {in:keys:bigint} ORDER BY flow.key
 
 -- name: running_stages
@@ -70,27 +70,28 @@ SELECT s.name FROM onetray.stage AS s WHERE s.job = :job
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s
 
 -- name: insert_flow
 -- A retry or a compensation has the redaction policy of its original.
 INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
-    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata)
+    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata, events)
 SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
     b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
     coalesce(b.policy, (SELECT f.policy FROM onetray.flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
-    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata {from_batch}
+    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata, {event_id} {from_batch}
 
 -- name: insert_stage
 INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
     total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
     on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata,
-    result, metrics)
+    result, metrics, events)
 SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
     0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
-    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics {from_batch}
+    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics, {event_id} {from_batch}
 
 -- name: save_stage
 -- All columns of a stage that change, except its state.
@@ -142,12 +143,6 @@ WHERE s.job = :job AND t.state IN ({task.first})
 
 -- name: set_compensation
 UPDATE onetray.flow SET compensation = b.compensation {from_batch} WHERE flow.key = b.key
-
--- name: insert_flow_note
-INSERT INTO onetray.event ({event_columns})
-SELECT flow.key, flow.job, {greatest}(b.at, flow.updated_at), flow.ns, NULL, 0, 0, b.type, NULL, NULL, b.actor,
-    flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.payload
-FROM onetray.flow {join_batch} flow.key = b.key
 
 -- name: next_to_open
 -- The range of tasks that the next step opens.
@@ -282,13 +277,13 @@ ORDER BY t.stage, t.key LIMIT :limit
 -- row: MemberOutcomeRow
 -- How the tasks of a stage ended, and who cancelled those that were cancelled.
 SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
-    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM onetray.event AS e
-        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+    CASE WHEN t.state = :cancelled THEN (SELECT {entry:actor} FROM (SELECT {last_event:t} AS value) AS i JOIN {batch_of_i}) END
+    AS ended_by
 FROM onetray.task AS t WHERE {after_in_stage} AND t.control = 0 ORDER BY t.stage, t.key
 
 -- name: told_by_successes
-SELECT e.entity, e.payload FROM onetray.event AS e
-WHERE e.entity {in:keys:bigint} AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL
+SELECT t.key, {entry:payload} FROM onetray.task AS t CROSS JOIN {event_ids:t} JOIN {batch_of_i}
+WHERE t.key {in:keys:bigint} AND eb.state = :succeeded AND {entry:payload} IS NOT NULL
 
 -- name: spawned_in_stage
 SELECT t.key FROM onetray.task AS t WHERE {after_in_stage} AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key
@@ -464,16 +459,3 @@ WHERE s.job = :job AND (s.ord, t.key) > (:ord, :after) ORDER BY s.ord, t.key LIM
 SELECT t.key, t.job, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
     JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace
-
--- name: events_of_job
--- row: Event
--- The flow's own events have its key as entity, those of its members as job. + 0 avoids a scan of the whole log by id.
-{select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
-ORDER BY e.id + 0 LIMIT :limit
-
--- name: events_of_job_upto
--- row: Event
--- The same below the feed's barrier, and only of some types.
-{select_event} WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
-    AND e.id + 0 <= :upto AND (CAST(:every AS integer) = 1 OR e.type {in:types:text})
-ORDER BY e.id + 0 LIMIT :limit

@@ -14,7 +14,7 @@ SELECT min(at) FROM onetray.due WHERE what {in:known:text}
 SELECT min(expires_at) FROM onetray.lease
 
 -- name: prunable_jobs
--- By key, oldest first. The newest event stays: SQLite would assign its id again.
+-- By key, oldest first.
 SELECT t.key FROM onetray.task AS t
 WHERE t.key > :after AND t.key <= :upto AND {task_prunable}
 ORDER BY t.key LIMIT :limit {skip_locked_t}
@@ -44,7 +44,6 @@ SELECT job, CAST(sum(total) AS bigint) FROM onetray.stage WHERE job {in:keys:big
 t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
     AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
     AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
-    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
 
 -- word: flow_prunable
 f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
@@ -52,7 +51,6 @@ f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :befo
     AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
     AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
     AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
-    AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
 
 -- name: stage_keys_of_flows
 SELECT key FROM onetray.stage WHERE job {in:keys:bigint}
@@ -105,22 +103,22 @@ DELETE FROM onetray.dead_letter WHERE task {in:keys:bigint}
 -- name: prune_logs
 DELETE FROM onetray.log WHERE task {in:keys:bigint}
 
--- name: prune_events
--- The note of a deletion outlives its job.
-DELETE FROM onetray.event WHERE entity {in:keys:bigint} AND type <> 'job.deleted'
-
 -- name: prune_tasks
 DELETE FROM onetray.task WHERE key {in:keys:bigint}
 
 -- name: prune_deletions
--- Notes about deleted jobs. The newest event stays: SQLite would assign its id again.
-DELETE FROM onetray.event WHERE id IN (
-    SELECT e.id FROM onetray.event AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
-        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns) AND e.id < (SELECT max(m.id) FROM onetray.event AS m)
+-- Notes about deleted jobs.
+DELETE FROM onetray.event_batch WHERE id IN (
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
 RETURNING id
 
 -- name: prune_notes
-DELETE FROM onetray.event WHERE version IS NULL AND type {in:types:text} AND ts < :before
-    AND id < (SELECT max(id) FROM onetray.event)
+DELETE FROM onetray.event_batch WHERE state IS NULL AND type {in:types:text} AND ts < :before
+RETURNING coalesce(job, entity), id
+
+-- name: prune_flow_events_by_id
+-- Of notes that are gone. Those of single tasks have none.
+DELETE FROM onetray.flow_event {using_batch} flow_event.job = b.job AND flow_event.batch = b.key

@@ -97,7 +97,7 @@ SELECT f.key {from_job_flows} WHERE {job_flow_wanted} AND f.key > :after AND f.k
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary
--- By the index on first events. A task without a correlation id is found by its own id.
+-- By the indexes on correlation ids. A task without one is found by its own id.
 SELECT * FROM (
     {select_job_task} WHERE t.key IN ({correlated}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -144,7 +144,8 @@ UNION ALL
 SELECT f.key {from_job_flows} WHERE f.key IN ({labelled}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
 
 -- word: correlated
-SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
 
 -- word: labelled

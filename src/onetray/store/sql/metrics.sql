@@ -1,13 +1,12 @@
 -- name: count_events
 -- row: EventCountRow
--- New events by type and kind, dead letters by reason. The upper bound is outside of the window, as in events_after.
+-- New events by type and kind, dead letters by reason.
 SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
     (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
-FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+FROM {new_events} AS e
     JOIN onetray.namespace AS n ON n.key = e.ns
     LEFT JOIN onetray.task AS t ON t.key = e.entity
     LEFT JOIN onetray.kind AS k ON k.key = t.kind
-WHERE e.id <= :upto
 GROUP BY 1, 2, 3, 4
 
 -- name: times_of_ended
@@ -20,13 +19,28 @@ SELECT n.name AS namespace, k.name AS kind, CASE
         WHEN {us} <= 2500000 THEN 8 WHEN {us} <= 5000000 THEN 9 WHEN {us} <= 10000000 THEN 10
         WHEN {us} <= 60000000 THEN 11 WHEN {us} <= 600000000 THEN 12 WHEN {us} <= 3600000000 THEN 13 ELSE 14 END AS bucket,
     count(*) AS number, sum({us}) AS us
-FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+FROM {new_events} AS e
     JOIN onetray.task AS t ON t.key = e.entity
     JOIN onetray.namespace AS n ON n.key = e.ns
     JOIN onetray.kind AS k ON k.key = t.kind
-WHERE e.id <= :upto AND e.type {in:ends:text} AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+WHERE e.type {in:ends:text} AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3
 
 -- word: us
 CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END
+
+-- word: new_events
+(
+    SELECT v.entity, v.ns, v.type FROM onetray.event AS v
+    WHERE v.batch >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
+        AND v.id > :after AND v.id <= :upto
+)
+
+-- name: count_events_after
+SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM onetray.event_batch AS eb WHERE eb.id > :after AND eb.id <= :upto
+
+-- name: count_first_events
+-- How many events the first rows of the log have.
+SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
+FROM (SELECT eb.size FROM onetray.event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r

@@ -1,22 +1,22 @@
 -- One UPDATE for each transition, with the columns that change besides the state. Those of tasks have no prefix.
--- move_sql.py adds the guard (key, version, state, fence), the new state and the event from the lifecycle's table.
--- b is the batch, one row for each entity; {last} is the time of the move, never before that of the last move.
+-- move_sql.py adds the guard (key, version, state, fence) and the new state from the lifecycle's table, and the ids of the
+-- events. b is the batch, one row for each entity; b.at is the time of the move, never before that of its last move.
 
 -- move: claim
 UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease
 
 -- move: claim, start
-UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = {last}
+UPDATE onetray.task SET {moved}, attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = b.at
 
 -- move: start
-UPDATE onetray.task SET {moved}, started_at = {last}
+UPDATE onetray.task SET {moved}, started_at = b.at
 
 -- move: succeed
 UPDATE onetray.task SET {moved}, {ended}, result = b.result, error = NULL
 
 -- move: start, succeed
 UPDATE onetray.task SET {moved}, {ended}, result = b.result, error = NULL,
-    started_at = {greatest}(b.began, task.updated_at)
+    started_at = b.began
 
 -- move: fail
 UPDATE onetray.task SET {moved}, {ended}, error = b.error
@@ -71,7 +71,7 @@ UPDATE onetray.stage SET {moved}, answer = b.answer
 
 -- move: stage.start
 -- A stage that had started before its approval keeps its start.
-UPDATE onetray.stage SET {moved}, started_at = coalesce(stage.started_at, {last})
+UPDATE onetray.stage SET {moved}, started_at = coalesce(stage.started_at, b.at)
 
 -- move: stage.succeed
 UPDATE onetray.stage SET {moved}, {ended}, result = b.result
@@ -98,7 +98,7 @@ UPDATE onetray.stage SET {moved}, {ended}, result = b.result
 UPDATE onetray.flow SET {moved}
 
 -- move: flow.start
-UPDATE onetray.flow SET {moved}, started_at = coalesce(flow.started_at, {last})
+UPDATE onetray.flow SET {moved}, started_at = coalesce(flow.started_at, b.at)
 
 -- move: flow.wait
 UPDATE onetray.flow SET {moved}

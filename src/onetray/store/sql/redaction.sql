@@ -88,3 +88,8 @@ FROM onetray.stage AS s WHERE s.job {in:jobs:bigint}
 UNION ALL
 SELECT c.job, octet_length(c.payload) FROM onetray.context AS c WHERE c.job {in:jobs:bigint}
 LIMIT :limit
+
+-- name: kinds_of_ids
+SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id {in:ids:uuid}
+UNION ALL
+SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id {in:ids:uuid}

@@ -9,7 +9,7 @@ SELECT l.*, {clock} AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
-        task.unmet, task.control
+        task.unmet, task.control, task.updated_at
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
     WHERE task.key {in:keys:bigint}
     ORDER BY task.key {for_update_of_task}
@@ -17,7 +17,7 @@ SELECT l.*, {clock} AS seen_at FROM (
 
 -- name: claim_any
 -- row: ClaimedRow
--- seen_at is never before run_at: a process whose clock is ahead may have made the task claimable.
+-- seen_at is never before run_at and the last move: a process whose clock is ahead may have made the task claimable.
 -- Returns nothing while any breaker is open: the claim then reads kinds_past_breakers, and claims by kind.
 {select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
@@ -31,7 +31,7 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- word: select_claimable
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, {greatest}({clock}, t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
 -- name: heads_of_queue
@@ -44,31 +44,19 @@ WHERE r.queue = :queue AND r.kind = :kind
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit
 
 -- name: insert_task
-INSERT INTO onetray.task ({task_columns}) SELECT {b.task_columns} {from_batch}
+INSERT INTO onetray.task ({task_columns}, events) SELECT {b.task_columns}, {event_id} {from_batch}
 
 -- word: task_columns
 key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
     run_at, state, retry_of, correlation_id, trace, payload
 
--- name: insert_event
-INSERT INTO onetray.event ({event_columns}) SELECT {b.event_columns} {from_batch}
-
--- word: event_columns
-entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload
-
 -- name: insert_member
 -- A task of a flow's stage.
-INSERT INTO onetray.task ({task_columns}, {member_columns}) SELECT {b.task_columns}, {b.member_columns} {from_batch}
+INSERT INTO onetray.task ({task_columns}, {member_columns}, events)
+SELECT {b.task_columns}, {b.member_columns}, {event_id} {from_batch}
 
 -- word: member_columns
 stage, name, unmet, control, context, spawned_by
-
--- name: insert_note
--- A note has no version: it records no transition. Job and correlation id are those of the task.
-INSERT INTO onetray.event ({event_columns})
-SELECT task.key, task.job, {greatest}(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
-    b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
-FROM onetray.task {join_batch} task.key = b.key
 
 -- name: insert_ready
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind {from_batch}
@@ -101,8 +89,9 @@ UPDATE onetray.task SET cancel_at = b.at {from_batch} WHERE task.key = b.key
 -- name: outcomes_of_attempt
 -- row: OutcomeRow
 -- The events that ended the attempt with this fence, or began the next one.
-SELECT type, state, fence, payload FROM onetray.event
-WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version
+SELECT eb.type, eb.state, {entry:fence} AS fence, {entry:payload} AS payload
+FROM onetray.task AS t CROSS JOIN {event_ids:t} JOIN {batch_of_i}
+WHERE t.key = :key AND {entry:fence} IN (:fence, :fence + 1) ORDER BY i.value
 
 -- name: task_by_id
 -- row: TaskDetails

@@ -1,0 +1,133 @@
+"""Read events from the rows of the log: of a task, of a flow, of a window of the log.
+
+Owns how an event is shown. The store encodes the rows (store/event_log.py); the feed decides how far to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from onetray.domain.checks import id_or_none
+from onetray.domain.task import Event
+from onetray.store.base import Store
+from onetray.store.event_log import Entry, decode, entry_at
+from onetray.store.rows import EntityEventRow, EventBatch, EventEntityRow
+
+FIRST_ROWS = 16
+"""How many rows of the log a page reads at first: one may have a thousand events, or a single one."""
+LAST = 2**62
+
+
+def events_of_task(store: Store, key: int, after: int, limit: int) -> list[Event]:
+    """One task's history, in order, without the feed's barrier."""
+    rows = store.read("batches_of_task", key=key, after=after, limit=limit)
+    return shown(store, _entries(rows))
+
+
+def events_of_entities(store: Store, keys: Sequence[int], after: int, limit: int) -> list[Event]:
+    """The events of tasks, stages and flows, without those of the tasks of the flows."""
+    rows = store.read("batches_of_entities", keys=list(keys), after=after, limit=limit)
+    return shown(store, _entries(rows))
+
+
+def events_of_flow(
+    store: Store, key: int, after: int, limit: int, *, upto: int = LAST, types: Sequence[str] | None = None
+) -> list[Event]:
+    """The events of a flow, its stages and its tasks, in order."""
+    rows = store.read(
+        "batches_of_flow", key=key, after=after, upto=upto, limit=limit + 1, every=int(types is None),
+        types=list(types or ()),
+    )  # fmt: skip
+    entries = (e for row in rows for e in decode(row) if e.job == key and after < e.id <= upto)
+    return shown(store, _first(entries, limit))
+
+
+def events_by_correlation(
+    store: Store, correlation_id: str, namespace: str, after: int, limit: int
+) -> list[Event]:
+    """The events of all jobs with a correlation id, in order."""
+    jobs = store.read(
+        "keys_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id), namespace=namespace
+    )
+    events = events_of_entities(store, [job.key for job in jobs if not job.is_flow], after, limit) if jobs else []
+    for job in jobs:
+        if job.is_flow:
+            events += events_of_flow(store, job.key, after, limit)
+    return sorted(events, key=lambda event: event.id)[:limit]
+
+
+def events_between(store: Store, after: int, upto: int, limit: int) -> list[Event]:
+    """The first events of the log after a cursor."""
+    found: list[Entry] = []
+    last, rows_wanted = after, FIRST_ROWS
+    while len(found) < limit:
+        rows = _batches(store, last, upto, rows_wanted, rows_wanted, None, None)
+        entries = (e for row in rows for e in decode(row) if last < e.id <= upto)
+        found += _first(entries, limit - len(found))
+        if len(rows) < rows_wanted:
+            break
+        last = rows[-1].id + rows[-1].size - 1
+        size = sum(row.size for row in rows) / len(rows)
+        rows_wanted = 1 + max(FIRST_ROWS, int((limit - len(found)) / size))
+    return shown(store, found)
+
+
+def matching_events(
+    store: Store, after: int, upto: int, limit: int, scan: int, ns: int | None, types: Sequence[str] | None
+) -> tuple[list[Event], int]:
+    """The events of a namespace, or of some types, among the next rows of the log; and how far it has read."""
+    rows = _batches(store, after, upto, scan, limit + 1, ns, types)
+    entries = (e for row in rows for e in decode(row) if after < e.id <= upto and (ns is None or e.ns == ns))
+    events = shown(store, _first(entries, limit))
+    if len(events) == limit:
+        return events, events[-1].id
+    if len(rows) > limit:
+        return events, rows[-1].id + rows[-1].size - 1
+    ((end,),) = store.read("end_of_window", after=after, upto=upto, scan=scan)
+    return events, upto if end is None else min(int(end), upto)
+
+
+def _batches(
+    store: Store, after: int, upto: int, scan: int, limit: int, ns: int | None, types: Sequence[str] | None
+) -> list[EventBatch]:
+    rows: list[EventBatch] = store.read(
+        "batches_after", after=after, upto=upto, scan=scan, limit=limit, ns=ns, every=int(types is None),
+        types=list(types or ()),
+    )  # fmt: skip
+    return rows
+
+
+def _entries(rows: Iterable[EntityEventRow]) -> list[Entry]:
+    return [entry_at(EventBatch._make(row[1:]), row.event) for row in rows]
+
+
+def _first(entries: Iterator[Entry], limit: int) -> list[Entry]:
+    return [entry for _, entry in zip(range(limit), entries, strict=False)]
+
+
+def shown(store: Store, entries: list[Entry]) -> list[Event]:
+    """Entries of the log as events, without those of entities that were deleted meanwhile."""
+    keys = {entry.entity for entry in entries} | {entry.job for entry in entries}
+    rows: list[EventEntityRow] = store.read("entities_of_events", keys=sorted(keys)) if keys else []
+    known = {row.key: row for row in rows}
+    namespaces = {ns: store.names.namespace_name(ns) for ns in {entry.ns for entry in entries}}
+    return [event for e in entries if (event := _event(e, known, namespaces[e.ns])) is not None]
+
+
+def _event(e: Entry, known: dict[int, EventEntityRow], namespace: str | None) -> Event | None:
+    if namespace is None:
+        return None
+    entity, job = known.get(e.entity), known.get(e.job)
+    if entity is None or job is None:
+        # Only the note of its deletion outlives a job, and says what it was.
+        facts: dict[str, Any] = orjson.loads(e.payload) if e.payload and e.state is None else {}
+        if "id" not in facts or e.entity != e.job:
+            return None
+        entity = job = EventEntityRow(e.entity, facts["id"], facts.get("correlation_id", facts["id"]), None, 0)
+    return Event(
+        e.id, job.id, entity.id, e.type, e.ts, e.actor, entity.correlation_id, e.cause, e.trace or entity.trace,
+        e.payload, e.version, e.was, e.state, e.fence, e.attempts, namespace,
+    )  # fmt: skip

@@ -269,7 +269,9 @@ def check_rules(store: Store) -> Iterator[DoctorCheck]:
     ((events,),) = store.read("count_first_events", rows=MAX_VERIFIED_EVENTS + 1)
     if events > MAX_VERIFIED_EVENTS:
         yield DoctorCheck(
-            "rules", OK, f"not checked: more than {MAX_VERIFIED_EVENTS:,} events are too many for a quick check; run `onetray verify`"
+            "rules",
+            OK,
+            f"not checked: more than {MAX_VERIFIED_EVENTS:,} events; run `onetray verify`",
         )
         return
     broken = verify(store).violations

@@ -215,7 +215,9 @@ class Engine(EngineApi):
         def remove(tx: Tx) -> None:
             notes = tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
             if notes:
-                tx.batch("prune_flow_events_by_id", {"job": [job for job, _ in notes], "key": [id_ for _, id_ in notes]})
+                tx.batch(
+                    "prune_flow_events_by_id", {"job": [job for job, _ in notes], "key": [id_ for _, id_ in notes]}
+                )
 
         self.store.write(remove)
 

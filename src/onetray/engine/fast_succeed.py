@@ -31,7 +31,14 @@ def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
     by_key: dict[int, Succeed] = {}
     for c in commands:
         if type(c) is Succeed:
-            if not c.version or not c.lease or not c.attempt or c.more is not None or c.fence is None or c.worker is None:
+            if (
+                not c.version
+                or not c.lease
+                or not c.attempt
+                or c.more is not None
+                or c.fence is None
+                or c.worker is None
+            ):
                 return None
             if type(c.task) is not int or c.task in by_key:
                 return None

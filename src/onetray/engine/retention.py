@@ -125,7 +125,8 @@ def remove_events(tx: Tx, entities: list[int]) -> None:
         keys = entities[i : i + _DELETE_STEP]
         events = [int(id_) for _, ids in tx.query("events_of_entities", keys=keys) for id_ in ids.split(",") if id_]
         batches: list[EventBatch] = tx.query("lock_batches_of_events", events=sorted(events)) if events else []
-        removed, left = set(keys), {batch.id: without(batch, removed) for batch in batches}
+        removed = set(keys)
+        left = {batch.id: without(batch, removed) for batch in batches}
         changed = {id_: varied for id_, varied in left.items() if varied is not None}
         if changed:
             tx.batch("remove_entries", {"key": list(changed), "varied": list(changed.values())})

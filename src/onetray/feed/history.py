@@ -45,9 +45,7 @@ def events_of_flow(
     return shown(store, _first(entries, limit))
 
 
-def events_by_correlation(
-    store: Store, correlation_id: str, namespace: str, after: int, limit: int
-) -> list[Event]:
+def events_by_correlation(store: Store, correlation_id: str, namespace: str, after: int, limit: int) -> list[Event]:
     """The events of all jobs with a correlation id, in order."""
     jobs = store.read(
         "keys_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id), namespace=namespace

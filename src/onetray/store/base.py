@@ -178,6 +178,10 @@ class Snapshot(Protocol):
         """Run a query that is not in store/sql. It names tables as on PostgreSQL (`onetray.task`)."""
         ...
 
+    def decode_events(self, sql: str, /) -> None:
+        """Make the events that this query selects available as `event_rows`, where a query cannot do so itself."""
+        ...
+
 
 class Store(ABC):
     """A database with onetray's tables in it."""

@@ -31,7 +31,8 @@ _STAGE = "SELECT 1 FROM onetray.stage WHERE id = %(id)s::uuid"
 # The event of this version has the type, the time and the actor of ours. Not by xmin: retention may have removed other
 # entries from the row of the log meanwhile.
 _MOVE = """
-    SELECT 1 FROM onetray.{entity} AS t JOIN onetray.event_batch AS b ON b.id = (SELECT max(x.id) FROM onetray.event_batch AS x
+    SELECT 1 FROM onetray.{entity} AS t JOIN onetray.event_batch AS b ON b.id = (
+        SELECT max(x.id) FROM onetray.event_batch AS x
         WHERE x.id <= CAST(split_part(t.events, ',', -1 - (t.version - %(version)s)) AS bigint))
     WHERE t.key = %(key)s AND t.version >= %(version)s AND b.type = %(type)s AND b.ts = %(ts)s
         AND coalesce(b.actor, %(actor)s) = %(actor)s

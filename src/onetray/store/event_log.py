@@ -61,7 +61,7 @@ def encode(events: Columns) -> dict[str, Any]:
     return row
 
 
-def _job(jobs: Any, entities: list[int], varied: dict[str, Any]) -> int | None:
+def _job(jobs: Any, entities: list[int], varied: dict[str, Any]) -> Any:
     if jobs is None or jobs == entities:
         return None
     return _shared("job", jobs, varied)
@@ -188,5 +188,5 @@ def flows_in(entities: list[int], jobs: Any) -> list[int]:
 def flows_of_move(hops: tuple[Transition, ...], columns: Columns) -> list[int]:
     """The flows that a move is about."""
     if hops[0].entity == FLOW.entity:
-        return columns["key"]
+        return list(columns["key"])
     return flows_in(columns["key"], columns["job"])

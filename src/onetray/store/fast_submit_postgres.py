@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 # The transaction id comes first: the feed's barrier relies on it.
 _AT = """at AS (
-    SELECT nextval('onetray.event_id') AS id FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
+    SELECT nextval('onetray.event_id') AS id
+    FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
 )"""
 _TASK = """
     INSERT INTO onetray.task ({task_columns}, events)

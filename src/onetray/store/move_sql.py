@@ -1,6 +1,7 @@
-"""The statement of each transition: its UPDATE, guarded by the lifecycle. Its events are a row of the log: event_log.py.
+"""The statement of each transition: its UPDATE, guarded by the lifecycle.
 
-Owns the guard. The columns that change besides the state are in sql/move.sql.
+Owns the guard. Its events are a row of the log: event_log.py.
+The columns that change besides the state are in sql/move.sql.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Move the events of an older database, which had a row for each, into the log of batches.
 
-Owns the steps between the migrations 13 and 14. Each step is one short transaction: a process that is killed loses at most
-one, and the next migration goes on where it ended. The events keep their ids, so cursors stay valid.
+Owns the steps between the migrations 13 and 14. Each step is one short transaction: a process that is killed loses at
+most one, and the next migration goes on where it ended. The events keep their ids, so cursors stay valid.
 """
 
 from __future__ import annotations

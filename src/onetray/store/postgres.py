@@ -17,9 +17,9 @@ from onetray import failpoints
 from onetray.domain.clock import Clock
 from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
+from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
-from onetray.store import old_events
 from onetray.store.feed_barrier import Barrier
 from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
 from onetray.store.schema import MIGRATION_LOCK, known_version, migration, migrations
@@ -75,6 +75,9 @@ class PostgresSnapshot:
     def select(self, sql: str, /) -> list[dict[str, Any]]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(sql.encode()).fetchall()
+
+    def decode_events(self, sql: str, /) -> None:
+        """Does nothing: a query decodes them at its start."""
 
 
 class PostgresStore(Store):

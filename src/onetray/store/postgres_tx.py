@@ -17,8 +17,8 @@ from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import WAKING, Columns, Rows, in_rows
-from onetray.store.event_log import BLOCK, encode, events_of_move, flows_in, flows_of_move, parts_of
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
+from onetray.store.event_log import BLOCK, encode, events_of_move, flows_in, flows_of_move, parts_of
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
@@ -36,7 +36,7 @@ LEASE_KEY_BLOCK = 100
 AWAY = ("57P01", "57P02", "57P03", "25006")
 """The server shuts down, starts, or has become a read-only standby."""
 TOO_FEW = "a move changed fewer rows than expected; the transaction was rolled back"
-CLOCK = WORDS[POSTGRES]["clock"].replace(":now", "%(now)s")
+CLOCK = str(WORDS[POSTGRES]["clock"]).replace(":now", "%(now)s")
 # Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
 # may prefer to scan a whole table, or to sort all claimable tasks.
 _BY_INDEX = ", ".join(
@@ -292,7 +292,7 @@ class PostgresTx:
         self.wakes = True
         blocks = self._next("onetray.event_id", -(-size // BLOCK))
         ids = [str(id_) for block in blocks for id_ in range(block, block + BLOCK)][:size]
-        rows = [("task", {**tasks, "events": ids})]
+        rows: list[tuple[str, Columns]] = [("task", {**tasks, "events": ids})]
         if ready["key"]:
             self.work.count(ready["queue"], len(ready["key"]))
             self._entered.append(_first_entry(ready))

@@ -17,8 +17,8 @@ The text is the same for both databases. `fill` inserts what differs, and what s
     {in:x:type}      membership in a list that is passed as one parameter; {ids:x:type} is that list, as i.value
     {from_batch} {using_batch} {join_batch}    the batch. The second is for DELETE: PostgreSQL looks up each row by its
                      key; SQLite runs the statement once for each row
-    {event_id}       the id of the event that belongs to a row of the batch, of new ones; {event_id:2} that of the second
-                     event, if a move has two. {new_event} in the next statement is the first of them
+    {event_id}       the id of a new event for each row of the batch; {event_id:2} that of its second one, if a move has
+                     two. In the next statement, {new_event} is the first of these ids
 
 No statement names a state: states come from the lifecycle.
 """
@@ -102,8 +102,8 @@ WORDS: dict[str, dict[str, Word]] = {
         ),
         "entry_ts": "(eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0))",
         "events_and_notes": lambda row: (
-            f"json_each('[' || {row}.events || coalesce((SELECT ',' || group_concat(n.id) FROM onetray.event_batch AS n "
-            f"WHERE n.entity = {row}.key AND n.state IS NULL), '') || ']') AS i"
+            f"json_each('[' || {row}.events || coalesce((SELECT ',' || group_concat(n.id) "
+            f"FROM onetray.event_batch AS n WHERE n.entity = {row}.key AND n.state IS NULL), '') || ']') AS i"
         ),
         # The tasks t of a stage: all, after a key, between two keys.
         "all_in_stage": "t.stage = :stage",
@@ -135,15 +135,16 @@ WORDS: dict[str, dict[str, Word]] = {
         "event_ids": lambda row: f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[])) AS i(value)",
         "last_event": lambda row: f"CAST(split_part({row}.events, ',', -1) AS bigint)",
         "events_and_notes": lambda row: (
-            f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n "
-            f"WHERE n.entity = {row}.key AND n.state IS NULL)) AS i(value)"
+            f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[]) || ARRAY(SELECT n.id "
+            f"FROM onetray.event_batch AS n WHERE n.entity = {row}.key AND n.state IS NULL)) AS i(value)"
         ),
         # A column of the event with the id i.value, which is an entry of the row eb of the log; and its time.
         "entry": lambda column: (
             f"coalesce(eb.{column}, CAST(CAST(eb.varied AS json) -> '{column}' ->> CAST(i.value - eb.id AS integer) AS "
             f"{TYPE_OF.get(column, 'text')}))"
         ),
-        "entry_ts": "(eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))",
+        "entry_ts": "(eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) "
+        "AS bigint), 0))",
         # For `t.stage = :stage ORDER BY t.stage, t.key` the planner may scan the primary key of all tasks to find those
         # of the stage.
         "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",

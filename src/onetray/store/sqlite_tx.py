@@ -187,6 +187,17 @@ class SqliteSnapshot:
             return []
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def decode_events(self, sql: str, /) -> None:
+        """In a table: the joins of the verifier need indexes."""
+        self._connection.execute("PRAGMA query_only = OFF")
+        try:
+            self._connection.execute(f"CREATE TEMP TABLE event_rows AS {sql.replace('onetray.', '')}")
+            for columns in ("entity, version", "type", "batch"):
+                name = columns.replace(", ", "_")
+                self._connection.execute(f"CREATE INDEX temp.event_rows_{name} ON event_rows ({columns})")
+        finally:
+            self._connection.execute("PRAGMA query_only = ON")
+
 
 def sha256_hex(*text: Any) -> str | None:
     return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()

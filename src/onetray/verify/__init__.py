@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onetray.store.base import Snapshot, Store
-from onetray.verify.checks import COUNTS, Check, Pass, passes
+from onetray.verify.checks import COUNTS, EVENTS, Check, Pass, passes
 
 RULES = {
     1: "a task has at most one live lease, and has an owner and a lease exactly while it is assigned or running",
@@ -74,6 +74,7 @@ def verify(store: Store, sample: int = 20) -> Findings:
 def look(snapshot: Snapshot, dialect: str, sample: int = 20) -> Findings:
     """The same as `verify`, on an open snapshot."""
     findings = Findings()
+    snapshot.decode_events(EVENTS)
     for pass_ in passes(dialect):
         if pass_.name == COUNTS:
             findings.checked.update(snapshot.select(pass_.sql)[0])

@@ -3,7 +3,7 @@
 
 -- pass: counts
 -- Finds no violations: counts the rows that are checked.
-SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM onetray.event) AS events,
+SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM event_rows) AS events,
     (SELECT count(*) FROM onetray.ready) AS ready, (SELECT count(*) FROM onetray.due) AS due,
     (SELECT count(*) FROM onetray.lease) AS leases, (SELECT count(*) FROM onetray.idempotency) AS idempotency_keys,
     (SELECT count(*) FROM onetray.dead_letter) AS dead_letters, (SELECT count(*) FROM onetray.flow) AS flows,
@@ -47,7 +47,7 @@ WHERE coalesce(t.ns, f.ns, c.ns) IS DISTINCT FROM i.ns
 -- check: 11 last_owner: a dead letter has the task's last owner and lease expiry, unless it was never claimed
 WITH claims AS (
     SELECT c.entity, max(c.version) AS version FROM onetray.dead_letter AS d
-        JOIN onetray.event AS c ON c.entity = d.task AND c.version > 0
+        JOIN event_rows AS c ON c.entity = d.task AND c.version > 0
     WHERE c.type = {event:claim} GROUP BY c.entity
 )
 SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.stage, d.last_error, d.attempts,
@@ -61,11 +61,11 @@ SELECT d.task, CAST(t.id AS text) AS id, t.state, d.reason_code AS reason, d.sta
     d.payload_hash <> {sha256:t.payload} AS payload_hash,
     -- A letter that was carried over names the owner of the task's predecessor.
     ((d.last_owner IS NULL) <> (c.actor IS NULL) OR (d.last_lease_expires_at IS NULL) <> (c.actor IS NULL)
-        OR 'worker:' || d.last_owner <> c.actor) AND NOT EXISTS (SELECT 1 FROM onetray.event AS o
+        OR 'worker:' || d.last_owner <> c.actor) AND NOT EXISTS (SELECT 1 FROM event_rows AS o
             WHERE o.entity = d.task AND o.version = t.version AND o.type = {event:carry_over_dead}) AS last_owner
 FROM onetray.dead_letter AS d LEFT JOIN onetray.task AS t ON t.key = d.task
     LEFT JOIN claims ON claims.entity = d.task
-    LEFT JOIN onetray.event AS c ON c.entity = claims.entity AND c.version = claims.version
+    LEFT JOIN event_rows AS c ON c.entity = claims.entity AND c.version = claims.version
 
 -- pass: unlettered
 -- check: 11 letter_missing: a dead-lettered task has a dead letter

@@ -26,6 +26,11 @@ from onetray.engine.janitor import KNOWN
 from onetray.store.sql_template import POSTGRES, SQLITE, STATES, Section, Word, fill, quoted, sections
 
 COUNTS = "counts"
+EVENTS = (
+    "SELECT e.id, e.entity, e.job, e.ts, e.ns, e.version, e.fence, e.attempts, e.type, e.was, e.state, e.actor, "
+    "e.payload, e.batch FROM onetray.event AS e"
+)
+"""The events as the passes read them, under the name event_rows: decoded once for a pass, on SQLite once for all."""
 
 _WHERE = re.compile(r"^-- where: (\w+)$", re.MULTILINE)
 _CHECK = re.compile(r"^-- check: (\d+) (\w+): (.+)$", re.MULTILINE)
@@ -47,10 +52,12 @@ class Pass:
     checks: tuple[Check, ...]
     where: tuple[str, ...] = ()
     """Names of counts. The pass is skipped if all of them are 0."""
+    events: str = ""
+    """On PostgreSQL, the start of a statement that reads events."""
 
     def first_broken(self) -> str:
         """SQL for one row that breaks any check: far cheaper to plan than `broken_rows`."""
-        return f"SELECT 1 AS broken FROM ({self.sql}) AS checked WHERE {self._any()} LIMIT 1"
+        return f"{self.events}SELECT 1 AS broken FROM ({self.sql}) AS checked WHERE {self._any()} LIMIT 1"
 
     def broken_rows(self, sample: int) -> str:
         """SQL for some rows that break each check, and their number. The pass itself runs once."""
@@ -59,7 +66,8 @@ class Pass:
             f"WHERE found.{c.name} ORDER BY 3 LIMIT {int(sample)}) AS {c.name}_rows"
             for c in self.checks
         )
-        return f"WITH found AS MATERIALIZED (SELECT * FROM ({self.sql}) AS checked WHERE {self._any()}) {each}"
+        found = f"found AS MATERIALIZED (SELECT * FROM ({self.sql}) AS checked WHERE {self._any()})"
+        return f"{self.events[:-1]}, {found} {each}" if self.events else f"WITH {found} {each}"
 
     def _any(self) -> str:
         return " OR ".join(f"checked.{c.name}" for c in self.checks)
@@ -67,12 +75,18 @@ class Pass:
 
 @cache
 def passes(dialect: str) -> tuple[Pass, ...]:
-    return tuple(_pass(section, WORDS[dialect]) for section in sections(files(__package__)))
+    return tuple(_pass(section, dialect) for section in sections(files(__package__)))
 
 
-def _pass(section: Section, words: dict[str, Word]) -> Pass:
+def _pass(section: Section, dialect: str) -> Pass:
     checks = tuple(Check(int(rule), check, says) for rule, check, says in _CHECK.findall(section.comment))
-    return Pass(section.name, fill(section.text, words), checks, tuple(_WHERE.findall(section.comment)))
+    events = (
+        f"WITH event_rows AS MATERIALIZED ({EVENTS}) " if dialect == POSTGRES and "event_rows" in section.text else ""
+    )
+    sql = fill(section.text, WORDS[dialect])
+    # This one runs as it is.
+    sql = f"{events}{sql}" if section.name == COUNTS else sql
+    return Pass(section.name, sql, checks, tuple(_WHERE.findall(section.comment)), events)
 
 
 def _one_of(values: Iterable[str]) -> Callable[[str], str]:
@@ -137,6 +151,7 @@ SHARED: dict[str, Word] = {
 }
 
 # Damaged JSON must be reported as a violation, not fail the query: it is checked before it is parsed.
+_ID_LIST = r"'^[0-9]{1,18}(,[0-9]{1,18})*$'"
 _KEY_LIST = r"'^\[[0-9]{1,18}(,[0-9]{1,18})*\]$'"
 
 WORDS: dict[str, dict[str, Word]] = {
@@ -146,6 +161,10 @@ WORDS: dict[str, dict[str, Word]] = {
         "sha256": lambda text: f"sha256_hex({text})",
         "last_key": "(SELECT c.value FROM onetray.counter AS c WHERE c.name = 'entity_key')",
         "told_run_at": lambda json: f"CASE WHEN json_valid({json}) THEN json_extract({json}, '$.run_at') END",
+        "listed_ids": lambda ids: (
+            f"json_each(CASE WHEN json_valid('[' || {ids} || ']') THEN '[' || {ids} || ']' ELSE '[]' END) AS i"
+        ),
+        "listed_n": "i.key + 1",
         "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
         "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
     },
@@ -155,6 +174,11 @@ WORDS: dict[str, dict[str, Word]] = {
         "sha256": lambda text: f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')",
         "last_key": "(SELECT c.last_value FROM onetray.entity_key AS c)",
         "told_run_at": lambda json: f"CAST(substring({json} FROM '\"run_at\":([0-9]{{1,18}})') AS bigint)",
+        "listed_ids": lambda ids: (
+            f"unnest(CASE WHEN {ids} ~ {_ID_LIST} THEN CAST(string_to_array({ids}, ',') AS bigint[]) END) "
+            "WITH ORDINALITY AS i(value, n)"
+        ),
+        "listed_n": "i.n",
         "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
         "keys_in": lambda json: (
             f"unnest(CASE WHEN {json} ~ {_KEY_LIST} THEN CAST(string_to_array(btrim({json}, '[]'), ',') AS bigint[]) "

@@ -113,14 +113,14 @@ FROM onetray.flow AS f LEFT JOIN counted AS c ON c.job = f.key LEFT JOIN onetray
 -- where: stages
 -- check: 6 in_order: a stage opens only after the stage before it has ended in a way that its policy accepts
 WITH opened AS (
-    SELECT o.entity, min(o.id) AS id FROM onetray.event AS o
+    SELECT o.entity, min(o.id) AS id FROM event_rows AS o
     WHERE o.version > 0 AND o.type IN ({event:stage.open}, {event:stage.approve}) GROUP BY o.entity
 )
 SELECT s.key AS stage, s.ord, s.name, s.state, p.name AS before, p.state AS before_state, p.on_failure,
     true AS in_order
 FROM onetray.stage AS s JOIN onetray.stage AS p ON p.job = s.job AND p.ord = s.ord - 1
     LEFT JOIN opened AS o ON o.entity = s.key
-    LEFT JOIN onetray.event AS e ON e.entity = p.key AND e.version = p.version
+    LEFT JOIN event_rows AS e ON e.entity = p.key AND e.version = p.version
 WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage.terminal})
     OR p.state IN ({stage.state:failed}, {stage.state:cancelled}) AND p.on_failure = 'stop'
     -- By the log: the clock may have been set back between the two.
@@ -131,9 +131,9 @@ WHERE s.opened_at IS NOT NULL AND (p.state NOT IN ({stage.terminal})
 -- where: stages
 -- check: 6 claimed_early_in_flow: no task is claimed before its stage was opened or approved
 SELECT c.entity AS task, c.id AS event, t.stage, s.name, true AS claimed_early_in_flow
-FROM onetray.event AS c JOIN onetray.task AS t ON t.key = c.entity JOIN onetray.stage AS s ON s.key = t.stage
+FROM event_rows AS c JOIN onetray.task AS t ON t.key = c.entity JOIN onetray.stage AS s ON s.key = t.stage
 WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
-    SELECT 1 FROM onetray.event AS o WHERE o.entity = s.key AND o.version > 0
+    SELECT 1 FROM event_rows AS o WHERE o.entity = s.key AND o.version > 0
         AND o.type IN ({event:stage.open}, {event:stage.approve}) AND o.id < c.id)
 
 -- pass: claims_while_held
@@ -144,11 +144,11 @@ WHERE c.type = {event:claim} AND t.control = 0 AND NOT EXISTS (
 -- check: 9 claimed_after_flow_cancel: no task is claimed after the cancel of its flow was requested
 WITH stops AS (
     SELECT p.entity, p.id, p.type, min(r.id) AS until
-    FROM onetray.event AS p LEFT JOIN onetray.event AS r ON r.entity = p.entity AND r.version > p.version
+    FROM event_rows AS p LEFT JOIN event_rows AS r ON r.entity = p.entity AND r.version > p.version
         AND r.type IN ({event:flow.resume}, {event:stage.approve})
     WHERE p.type IN ({event:flow.pause}, {event:stage.wait}) AND p.version IS NOT NULL
     GROUP BY p.entity, p.id, p.type
-    UNION ALL SELECT n.entity, n.id, n.type, CAST(NULL AS bigint) FROM onetray.event AS n
+    UNION ALL SELECT n.entity, n.id, n.type, CAST(NULL AS bigint) FROM event_rows AS n
     WHERE n.type = 'flow.cancel_requested' AND n.version IS NULL
 ),
 stopped AS (
@@ -160,7 +160,7 @@ SELECT c.entity AS task, c.id AS event, t.job, t.stage, st.id AS stopped, st.unt
     st.type = {event:stage.wait} AND t.control = 0 AS claimed_while_waiting,
     st.type = 'flow.cancel_requested' AS claimed_after_flow_cancel
 FROM stopped AS st JOIN onetray.task AS t ON t.stage = st.stage
-    JOIN onetray.event AS c ON c.entity = t.key AND c.version > 0 AND c.type = {event:claim}
+    JOIN event_rows AS c ON c.entity = t.key AND c.version > 0 AND c.type = {event:claim}
 WHERE c.id > st.id AND c.id < coalesce(st.until, c.id + 1)
 
 -- pass: flow_timers

@@ -38,7 +38,7 @@ SELECT e.entity AS task, e.id AS event, e.version, e.ts, e.type, e.was, e.state,
         WHEN e.type IN ({event:release}, {event:block}, {event:wait_for_input}) THEN e.attempts <> p.attempts - 1
         WHEN e.type = {event:expire} THEN e.attempts NOT IN (p.attempts, p.attempts - 1)
         ELSE e.attempts <> p.attempts END AS attempts_step
-FROM onetray.event AS e LEFT JOIN onetray.event AS p ON p.entity = e.entity AND p.version = e.version - 1
+FROM event_rows AS e LEFT JOIN event_rows AS p ON p.entity = e.entity AND p.version = e.version - 1
     LEFT JOIN onetray.task AS t ON t.key = e.entity LEFT JOIN onetray.stage AS s ON s.key = e.entity
     LEFT JOIN onetray.flow AS f ON f.key = e.entity
     LEFT JOIN lawful AS l ON l.type = e.type AND l.was = coalesce(e.was, '') AND l.state = e.state
@@ -56,7 +56,7 @@ WHERE e.version IS NOT NULL
 WITH history AS (
     SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({task.terminal}) THEN 1 ELSE 0 END) AS ends,
         max(CASE WHEN e.type = {event:start} THEN e.ts END) AS last_started
-    FROM onetray.event AS e WHERE e.version IS NOT NULL GROUP BY e.entity
+    FROM event_rows AS e WHERE e.version IS NOT NULL GROUP BY e.entity
 )
 SELECT t.key AS task, CAST(t.id AS text) AS id, h.events, h.ends, h.last_started, l.id AS last_event, l.ts, l.state,
     l.fence, l.attempts, t.version AS row_version, t.state AS row_state, t.fence AS row_fence,
@@ -71,7 +71,7 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, h.events, h.ends, h.last_started
     l.ts <> t.updated_at AS updated_at,
     l.attempts <> t.attempts AS attempts_of_row
 FROM history AS h JOIN onetray.task AS t ON t.key = h.entity
-    LEFT JOIN onetray.event AS l ON l.entity = t.key AND l.version = t.version
+    LEFT JOIN event_rows AS l ON l.entity = t.key AND l.version = t.version
 
 -- pass: histories_of_parents
 -- where: flows
@@ -90,7 +90,7 @@ WITH parent AS (
 history AS (
     SELECT e.entity, count(*) AS events, sum(CASE WHEN e.state IN ({ends}) THEN 1 ELSE 0 END) AS ends,
         min(CASE WHEN e.type IN ({event:stage.start}, {event:flow.start}) THEN e.ts END) AS first_started
-    FROM onetray.event AS e JOIN parent ON parent.key = e.entity WHERE e.version IS NOT NULL GROUP BY e.entity
+    FROM event_rows AS e JOIN parent ON parent.key = e.entity WHERE e.version IS NOT NULL GROUP BY e.entity
 )
 SELECT p.key AS parent, p.id, h.events, h.ends, h.first_started, l.id AS last_event, l.ts, l.state,
     p.version AS row_version, p.state AS row_state, p.started_at AS row_started_at, p.finished_at AS row_finished_at,
@@ -102,25 +102,22 @@ SELECT p.key AS parent, p.id, h.events, h.ends, h.first_started, l.id AS last_ev
     l.ts <> p.updated_at AS updated_parent,
     h.first_started IS DISTINCT FROM p.started_at AS started_parent
 FROM history AS h JOIN parent AS p ON p.key = h.entity
-    LEFT JOIN onetray.event AS l ON l.entity = p.key AND l.version = p.version
+    LEFT JOIN event_rows AS l ON l.entity = p.key AND l.version = p.version
 
 -- pass: events
 -- check: 13 unknown_entity: every event belongs to an existing entity
 -- check: 13 deleted_gone: a deleted job is gone, or is being removed
--- check: 13 belongs: an event has the job, namespace and correlation id of its entity
+-- check: 13 belongs: an event has the job and the namespace of its entity
 -- check: 3 shape: a transition has a version and a state; a note has neither, and not the type of a transition
 -- check: 2 note_fence: no note has a fence that its task has not reached
-SELECT e.entity AS task, e.id AS event, e.version, e.type, e.state, e.fence, e.job, e.ns, e.correlation_id,
-    coalesce(t.job, s.job, f.job) AS row_job, coalesce(t.ns, s.ns, f.ns) AS row_ns,
-    coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS row_correlation_id, t.fence AS row_fence,
+SELECT e.entity AS task, e.id AS event, e.version, e.type, e.state, e.fence, e.job, e.ns,
+    coalesce(t.job, s.job, f.job) AS row_job, coalesce(t.ns, s.ns, f.ns) AS row_ns, t.fence AS row_fence,
     t.key IS NULL AND s.key IS NULL AND f.key IS NULL AND e.type <> 'job.deleted' AS unknown_entity,
     e.type = 'job.deleted' AND coalesce(t.key, s.key, f.key) IS NOT NULL AND f.deleted_at IS NULL AS deleted_gone,
-    e.job <> coalesce(t.job, s.job, f.job) OR e.ns <> coalesce(t.ns, s.ns, f.ns)
-        OR coalesce(t.key, s.key, f.key) IS NOT NULL
-        AND e.correlation_id IS DISTINCT FROM coalesce(t.correlation_id, s.correlation_id, f.correlation_id) AS belongs,
+    e.job <> coalesce(t.job, s.job, f.job) OR e.ns <> coalesce(t.ns, s.ns, f.ns) AS belongs,
     (e.version IS NULL) <> (e.state IS NULL) OR e.version IS NULL AND e.type IN ({events}) AS shape,
     e.version IS NULL AND e.fence > t.fence AS note_fence
-FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity
+FROM event_rows AS e LEFT JOIN onetray.task AS t ON t.key = e.entity
     LEFT JOIN onetray.stage AS s ON s.key = e.entity LEFT JOIN onetray.flow AS f ON f.key = e.entity
 
 -- pass: unrecorded_parents
@@ -132,43 +129,76 @@ FROM (
     SELECT s.key, CAST(s.id AS text) AS id, s.state FROM onetray.stage AS s
     UNION ALL SELECT f.key, CAST(f.id AS text), f.state FROM onetray.flow AS f
 ) AS p
-WHERE NOT EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = p.key AND e.version IS NOT NULL)
+WHERE NOT EXISTS (SELECT 1 FROM event_rows AS e WHERE e.entity = p.key AND e.version IS NOT NULL)
 
 -- pass: unrecorded
 -- check: 3 unrecorded: every task has events
 SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.version, true AS unrecorded
 FROM onetray.task AS t
-WHERE NOT EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NOT NULL)
+WHERE NOT EXISTS (SELECT 1 FROM event_rows AS e WHERE e.entity = t.key AND e.version IS NOT NULL)
 
 -- pass: retried
 -- check: 9 claimed_before_retry: no task is claimed before the run_at of its retry
 SELECT r.entity AS task, r.id AS retried, {told_run_at:r.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_retry
-FROM onetray.event AS r JOIN onetray.event AS c ON c.entity = r.entity AND c.version = r.version + 1
+FROM event_rows AS r JOIN event_rows AS c ON c.entity = r.entity AND c.version = r.version + 1
     JOIN onetray.task AS t ON t.key = r.entity
 WHERE r.type = {event:retry} AND c.type = {event:claim} AND c.fence <> t.fence AND c.ts < {told_run_at:r.payload}
-    AND NOT EXISTS (SELECT 1 FROM onetray.event AS n WHERE n.entity = r.entity AND n.version IS NULL
+    AND NOT EXISTS (SELECT 1 FROM event_rows AS n WHERE n.entity = r.entity AND n.version IS NULL
         AND n.type = 'task.rescheduled' AND n.fence = c.fence)
 
 -- pass: rescheduled
 -- check: 9 claimed_before_rescheduled: no rescheduled task is claimed before its last run_at
 SELECT n.entity AS task, n.id AS note, {told_run_at:n.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_rescheduled
-FROM onetray.event AS n JOIN onetray.event AS c ON c.entity = n.entity AND c.version > 0 AND c.fence = n.fence
+FROM event_rows AS n JOIN event_rows AS c ON c.entity = n.entity AND c.version > 0 AND c.fence = n.fence
 WHERE n.type = 'task.rescheduled' AND n.version IS NULL
     AND c.type = {event:claim} AND c.id > n.id AND c.ts < {told_run_at:n.payload}
-    AND NOT EXISTS (SELECT 1 FROM onetray.event AS m WHERE m.entity = n.entity AND m.version IS NULL
+    AND NOT EXISTS (SELECT 1 FROM event_rows AS m WHERE m.entity = n.entity AND m.version IS NULL
         AND m.type = 'task.rescheduled' AND m.id > n.id AND m.id < c.id)
 
 -- pass: cancelled
 -- check: 9 claimed_after_cancel: no task is claimed after its cancel was requested
 SELECT n.entity AS task, n.id AS note, n.ts AS requested_at, c.id AS event, c.ts, c.fence,
     true AS claimed_after_cancel
-FROM onetray.event AS n JOIN onetray.event AS c ON c.entity = n.entity AND c.version > 0
+FROM event_rows AS n JOIN event_rows AS c ON c.entity = n.entity AND c.version > 0
 WHERE n.type = 'task.cancel_requested' AND n.version IS NULL AND c.type = {event:claim} AND c.id > n.id
 
 -- pass: cancel_forgotten
 -- check: 16 cancel_at: a task whose cancel was requested has cancel_at
 SELECT n.entity AS task, n.id AS note, n.ts AS requested_at, t.state, true AS cancel_at
-FROM onetray.event AS n JOIN onetray.task AS t ON t.key = n.entity
+FROM event_rows AS n JOIN onetray.task AS t ON t.key = n.entity
 WHERE n.type = 'task.cancel_requested' AND n.version IS NULL AND t.cancel_at IS NULL
+
+-- pass: listed
+-- check: 3 one_version: no two events of an entity have the same version
+SELECT e.entity AS task, e.version, min(e.id) AS event, count(*) > 1 AS one_version
+FROM event_rows AS e WHERE e.version IS NOT NULL GROUP BY e.entity, e.version
+
+-- pass: lists
+-- check: 13 event_listed: the row of a task, stage or flow lists the events of its transitions, in order
+-- check: 13 event_found: an event that a row lists is in the log
+WITH entity AS (
+    SELECT t.key, t.events FROM onetray.task AS t UNION ALL SELECT s.key, s.events FROM onetray.stage AS s
+    UNION ALL SELECT f.key, f.events FROM onetray.flow AS f
+),
+item AS (SELECT l.key, {listed_n} AS n, i.value AS id FROM entity AS l CROSS JOIN {listed_ids:l.events})
+SELECT coalesce(i.key, e.entity) AS task, coalesce(i.id, e.id) AS event, i.n AS place, e.version,
+    e.id IS NOT NULL AND i.id IS NULL AS event_listed, e.id IS NULL AS event_found
+FROM item AS i FULL JOIN (
+    SELECT v.id, v.entity, v.version FROM event_rows AS v WHERE v.version IS NOT NULL AND EXISTS (
+        SELECT 1 FROM entity AS k WHERE k.key = v.entity)
+) AS e ON e.id = i.id AND e.entity = i.key AND e.version = i.n
+
+-- pass: flow_lists
+-- where: flows
+-- check: 13 flow_lists: a row of the log that is about a flow is listed for it
+SELECT e.job AS flow, e.batch, min(e.id) AS event, true AS flow_lists
+FROM event_rows AS e JOIN onetray.flow AS f ON f.key = e.job LEFT JOIN onetray.flow_event AS l ON l.job = e.job AND l.batch = e.batch
+WHERE l.job IS NULL AND e.type <> 'job.deleted' GROUP BY e.job, e.batch
+
+-- pass: flow_batches
+-- check: 13 flow_batch: what is listed for a flow is in the log, and is about it
+SELECT l.job AS flow, l.batch, true AS flow_batch
+FROM onetray.flow_event AS l LEFT JOIN onetray.flow AS f ON f.key = l.job
+WHERE f.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM event_rows AS e WHERE e.batch = l.batch AND e.job = l.job)

@@ -46,6 +46,6 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.owner AS row
     t.state IN ({task.held}) AND 'worker:' || t.owner IS DISTINCT FROM c.actor AND c.actor IS NOT NULL AS owner
 FROM onetray.task AS t LEFT JOIN onetray.lease AS l ON l.key = t.lease
     LEFT JOIN listed AS m ON m.lease = t.lease AND m.task = t.key
-    LEFT JOIN onetray.event AS c ON c.entity = t.key AND c.version BETWEEN 1 AND t.version AND c.fence = t.fence
+    LEFT JOIN event_rows AS c ON c.entity = t.key AND c.version BETWEEN 1 AND t.version AND c.fence = t.fence
         AND c.type = {event:claim}
 WHERE t.lease IS NOT NULL

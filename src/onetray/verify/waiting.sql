@@ -21,7 +21,7 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.up
     r.task IS NOT NULL AND d.fence = t.fence AND t.run_at > t.updated_at AND t.run_at > coalesce(s.opened_at, 0)
         AND t.run_at > coalesce(f.updated_at, 0)
         AND NOT EXISTS (
-        SELECT 1 FROM onetray.event AS n WHERE n.entity = t.key AND n.version IS NULL AND n.fence = t.fence
+        SELECT 1 FROM event_rows AS n WHERE n.entity = t.key AND n.version IS NULL AND n.fence = t.fence
             AND n.type = 'task.rescheduled' AND n.ts >= t.run_at) AS ready_early
 FROM onetray.task AS t
     LEFT JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key

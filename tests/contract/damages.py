@@ -2,20 +2,19 @@
 
 `@name` stands for the key of the task of that name in tests/support/task_samples.py, or of the first task of the flow
 of that name in tests/support/flow_samples.py; `$name` for the key of the flow, `$name.2` for that of its second stage.
-Every check must be broken by one.
+Every check must be broken by one. Each event has a row of its own (tests/support/single_rows.py).
 """
 
 from typing import NamedTuple
 
 NOTE = """
-INSERT INTO onetray.event (id, entity, job, ts, ns, fence, attempts, type, actor, correlation_id)
-SELECT {id}, key, job, updated_at, ns, fence, attempts, '{type}', 'user:ann', correlation_id
+INSERT INTO onetray.event_batch (id, size, entity, ts, ns, fence, attempts, type, actor)
+SELECT {id}, 1, key, updated_at, ns, fence, attempts, '{type}', 'user:ann'
 FROM onetray.task WHERE key = @{name}
 """
 MOVE = """
-INSERT INTO onetray.event (id, entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id)
-SELECT {id}, {entity}, job, updated_at, ns, {version}, fence, attempts, '{type}', {was}, state, '{actor}',
-    correlation_id
+INSERT INTO onetray.event_batch (id, size, entity, ts, ns, version, fence, attempts, type, was, state, actor)
+SELECT {id}, 1, {entity}, updated_at, ns, {version}, fence, attempts, '{type}', {was}, state, '{actor}'
 FROM onetray.task WHERE key = @{name}
 """
 NOBODY = 777777
@@ -33,7 +32,7 @@ def task(name: str, change: str, *breaks: str) -> Damage:
 
 
 def event(name: str, version: int, change: str, *breaks: str) -> Damage:
-    sql = f"UPDATE onetray.event SET {change} WHERE entity = @{name} AND version = {version}"
+    sql = f"UPDATE onetray.event_batch SET {change} WHERE entity = @{name} AND version = {version}"
     return Damage(f"{name} event {version}: {change}", sql, set(breaks))
 
 
@@ -63,8 +62,8 @@ def stage(name: str, ord_: int, change: str, *breaks: str) -> Damage:
 
 def told_last(what: str, type_: str, entity: str, *breaks: str) -> Damage:
     """Put an event at the end of the log. It must be the last one of its entity."""
-    sql = f"UPDATE onetray.event SET id = {LAST} WHERE entity = {entity} AND type = '{type_}'"
-    return Damage(what, sql, set(breaks))
+    sql = f"UPDATE onetray.event_batch SET id = {LAST} WHERE entity = {entity} AND type = '{type_}'"
+    return Damage(what, sql, {*breaks, "13 event_found", "13 event_listed", "13 flow_batch", "13 flow_lists"})
 
 
 TASK_DAMAGES = [
@@ -75,21 +74,28 @@ TASK_DAMAGES = [
     lease("assigned", "worker = 'thief'", "1 lease_of_owner"),
     lease("assigned", "tasks = '[1]'", "1 lease_lists"),
     lease("assigned", "tasks = 'nonsense'", "1 lease_lists", "12 lease_readable"),
-    sql("fence from 2", "UPDATE onetray.event SET fence = 2 WHERE entity = @done; "
+    sql("fence from 2", "UPDATE onetray.event_batch SET fence = 2 WHERE entity = @done; "
         "UPDATE onetray.task SET fence = 2 WHERE key = @done", "2 fence_steps"),
-    sql("reopened under the old fence", "UPDATE onetray.event SET fence = 1 WHERE entity = @released; "
+    sql("reopened under the old fence", "UPDATE onetray.event_batch SET fence = 1 WHERE entity = @released; "
         "UPDATE onetray.task SET fence = 1 WHERE key = @released", "2 fence_steps", "2 never_back"),
     task("done", "fence = 2", "2 fence_of_row"),
-    sql("note of the future", "UPDATE onetray.event SET fence = 9 WHERE type = 'task.priority_set'", "2 note_fence"),
-    sql("lost event", "DELETE FROM onetray.event WHERE entity = @done AND version = 2", "3 contiguous",
-        "3 version_of_row"),
-    sql("lost last event", "DELETE FROM onetray.event WHERE entity = @blocked AND version = 3", "3 version_of_row"),
-    sql("lost first event", "DELETE FROM onetray.event WHERE entity = @done AND version = 1", "3 contiguous",
-        "3 version_of_row"),
+    sql("note of the future", "UPDATE onetray.event_batch SET fence = 9 WHERE type = 'task.priority_set'", "2 note_fence"),
+    sql("lost event", "DELETE FROM onetray.event_batch WHERE entity = @done AND version = 2", "3 contiguous",
+        "3 version_of_row", "13 event_found"),
+    sql("lost last event", "DELETE FROM onetray.event_batch WHERE entity = @blocked AND version = 3", "3 version_of_row",
+        "13 event_found"),
+    sql("lost first event", "DELETE FROM onetray.event_batch WHERE entity = @done AND version = 1", "3 contiguous",
+        "3 version_of_row", "13 event_found"),
     task("done", "version = 9", "3 version_of_row"),
+    task("done", "events = 'nonsense'", "13 event_listed"),
+    task("done", "events = events || ',7'", "13 event_found"),
+    task("queued", "events = (SELECT min(o.events) FROM onetray.task AS o WHERE o.correlation_id = 'timed')",
+        "13 event_found", "13 event_listed"),
+    sql("a version twice", MOVE.format(id=LAST, entity="key", version="version", type="task.submitted", was="NULL",
+        actor="user:ann", name="queued"), "3 one_version", "3 version_of_row", "13 event_listed"),
     sql("transition as note", NOTE.format(id=LAST, type="task.claimed", name="queued"), "3 shape"),
     event("timed", 1, "state = NULL", "3 shape", "4 declared", "4 state_of_row"),
-    sql("no events", "DELETE FROM onetray.event WHERE entity = @queued AND version IS NOT NULL", "3 unrecorded"),
+    sql("no events", "DELETE FROM onetray.event_batch WHERE entity = @queued AND version IS NOT NULL", "3 unrecorded", "13 event_found"),
     event("blocked", 3, "was = 'running'", "4 follows"),
     event("failed", 4, "type = 'task.succeeded'", "4 declared"),
     event("done", 4, "actor = 'user:ann'", "4 actor"),
@@ -99,7 +105,7 @@ TASK_DAMAGES = [
     task("cancelled", "state = 'odd'", "4 known_state", "4 state_of_row", "5 one_end", "8 finished"),
     sql("ended twice", MOVE.format(id=LAST, entity="key", version="version + 1", type="task.succeeded",
         was="state", actor="worker:w", name="done") + "; UPDATE onetray.task SET version = 5 WHERE key = @done",
-        "4 declared", "5 after_end", "5 one_end"),
+        "4 declared", "5 after_end", "5 one_end", "13 event_listed"),
     event("second", 3, "ts = ts - 100000000", "8 time_back"),
     task("done", "created_at = created_at - 1", "8 created_at"),
     task("done", "started_at = created_at", "8 started_at"),
@@ -109,9 +115,9 @@ TASK_DAMAGES = [
     task("done", "finished_at = NULL", "8 finished", "8 finished_at"),
     task("queued", "finished_at = run_at", "8 finished", "8 finished_at"),
     task("done", "run_at = finished_at + 1", "9 claimed_early"),
-    sql("not rescheduled", "DELETE FROM onetray.event WHERE entity = @moved AND type = 'task.rescheduled'",
+    sql("not rescheduled", "DELETE FROM onetray.event_batch WHERE entity = @moved AND type = 'task.rescheduled'",
         "9 claimed_before_retry"),
-    sql("rescheduled", """UPDATE onetray.event SET payload = '{"run_at":9000000000000000}'
+    sql("rescheduled", """UPDATE onetray.event_batch SET payload = '{"run_at":9000000000000000}'
         WHERE entity = @moved AND type = 'task.rescheduled'""", "9 claimed_before_rescheduled"),
     sql("cancel before the claim", NOTE.format(id=-1, type="task.cancel_requested", name="assigned"),
         "9 claimed_after_cancel", "16 cancel_at"),
@@ -173,8 +179,7 @@ TASK_DAMAGES = [
     sql("deleted and still there", NOTE.format(id=LAST, type="job.deleted", name="queued"), "13 deleted_gone"),
     event("done", 2, "job = 1", "13 belongs"),
     event("done", 2, "ns = 99", "13 belongs"),
-    event("done", 2, "correlation_id = NULL", "13 belongs"),
-    event("done", 3, "id = -id", "13 id_order"),
+    event("done", 3, "id = -id", "13 id_order", "13 event_found", "13 event_listed"),
     task("done", "max_attempts = 0", "15 budget"),
     task("retried", "max_attempts = attempts", "15 budget"),
     task("queued", "spared = 6", "15 spared"),
@@ -198,7 +203,7 @@ TASK_DAMAGES = [
         "UPDATE onetray.lease SET worker = 'thief' WHERE worker = 'worker-of-assigned'", "16 owner"),
     task("done", "updated_at = updated_at + 1", "16 updated_at"),
     task("done", "attempts = 0", "16 attempts_of_row"),
-    sql("attempts in steps of two", "UPDATE onetray.event SET attempts = 2 WHERE entity = @done AND version > 1; "
+    sql("attempts in steps of two", "UPDATE onetray.event_batch SET attempts = 2 WHERE entity = @done AND version > 1; "
         "UPDATE onetray.task SET attempts = 2 WHERE key = @done", "16 attempts_step"),
 ]  # fmt: skip
 
@@ -254,25 +259,26 @@ FLOW_DAMAGES = [
     sql("dependency on nobody", f"INSERT INTO onetray.dependency (needs, task) VALUES ({NOBODY}, @whole)",
         "12 dependency_known"),
     stage("whole", 2, "version = 9", "3 version_of_parent"),
-    sql("lost event of a stage", "DELETE FROM onetray.event WHERE entity = $whole.1 AND version = 1",
-        "3 contiguous", "3 version_of_parent"),
-    sql("no events of a flow", "DELETE FROM onetray.event WHERE entity = $never AND version IS NOT NULL",
-        "3 unrecorded_parent"),
-    sql("no events of a stage", "DELETE FROM onetray.event WHERE entity = $going.3", "3 unrecorded_parent"),
+    sql("lost event of a stage", "DELETE FROM onetray.event_batch WHERE entity = $whole.1 AND version = 1",
+        "3 contiguous", "3 version_of_parent", "13 event_found", "13 flow_batch"),
+    sql("no events of a flow", "DELETE FROM onetray.event_batch WHERE entity = $never AND version IS NOT NULL",
+        "3 unrecorded_parent", "13 event_found", "13 flow_batch"),
+    sql("no events of a stage", "DELETE FROM onetray.event_batch WHERE entity = $going.3", "3 unrecorded_parent",
+        "13 event_found", "13 flow_batch"),
     stage("going", 3, "state = 'waiting'", "4 state_of_parent"),
     flow("never", "state = 'failed'", "4 state_of_parent"),
-    sql("flow ended twice", f"""INSERT INTO onetray.event (id, entity, job, ts, ns, version, fence, attempts, type, was,
-        state, actor, correlation_id) SELECT {LAST}, key, job, updated_at, ns, version + 1, 0, 0, 'flow.cancelled',
-        state, state, 'user:ann', correlation_id FROM onetray.flow WHERE key = $never;
+    sql("flow ended twice", f"""INSERT INTO onetray.event_batch (id, size, entity, ts, ns, version, fence, attempts,
+        type, was, state, actor) SELECT {LAST}, 1, key, updated_at, ns, version + 1, 0, 0, 'flow.cancelled',
+        state, state, 'user:ann' FROM onetray.flow WHERE key = $never;
         UPDATE onetray.flow SET version = version + 1 WHERE key = $never""",
-        "4 declared", "5 after_end", "5 one_end_of_parent"),
+        "4 declared", "5 after_end", "5 one_end_of_parent", "13 event_listed", "13 flow_lists"),
     stage("whole", 1, "finished_at = finished_at + 1", "8 finished_parent"),
     flow("whole", "updated_at = updated_at + 1", "16 updated_parent"),
     stage("whole", 1, "started_at = NULL", "16 started_parent"),
     flow("whole", "created_at = created_at - 1", "8 created_at"),
-    sql("fence of a stage", "UPDATE onetray.event SET fence = 1 WHERE entity = $whole.1 AND version = 1",
+    sql("fence of a stage", "UPDATE onetray.event_batch SET fence = 1 WHERE entity = $whole.1 AND version = 1",
         "2 fence_steps"),
-    sql("started by a user", "UPDATE onetray.event SET actor = 'user:ann' WHERE entity = $whole AND version = 3",
+    sql("started by a user", "UPDATE onetray.event_batch SET actor = 'user:ann' WHERE entity = $whole AND version = 3",
         "4 actor"),
     sql("keys of a flow of another kind", "UPDATE onetray.flow SET kind = kind + 1 WHERE key = $whole", "10 key_of_job",
         "12 unique_known"),

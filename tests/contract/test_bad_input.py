@@ -47,6 +47,7 @@ OF_REPORTS = {
     "flow": (*WHOLE, -1, 2**63),
     "lease": (None, *WHOLE, -1, 2**63),
     "version": (None, *WHOLE, -1, 2**31),
+    "attempt": (None, *WHOLE, -1, 2**31),
     "ticket": TEXT,
     "lease_id": TEXT,
 }

@@ -37,8 +37,11 @@ def succeed(engine: Engine, *tasks: Assignment, **fields: Any) -> list[Verdict]:
     return engine.run([c.Succeed(**{**c.ticket(a), **fields}) for a in tasks])
 
 
-def test_many_successes_take_one_write_and_keep_their_order(engine: Engine, looks: list[Any]) -> None:
+def test_many_successes_take_one_write_and_keep_their_order(
+    engine: Engine, clock: VirtualClock, looks: list[Any]
+) -> None:
     tasks = claimed(engine, 3)
+    clock.advance(1)
     verdicts = engine.run([c.Succeed(result=a.id, ran_s=0.5, **c.ticket(a)) for a in reversed(tasks)])
     assert [v.unwrap()[1:4] for v in verdicts] == [("succeeded", 1, 4)] * 3
     assert len(looks) == 1

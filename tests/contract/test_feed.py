@@ -123,7 +123,8 @@ def test_the_cursor_moves_on_when_nothing_matches(engine: Engine) -> None:
 
 def test_a_filtered_read_looks_at_a_bounded_window(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onetray.feed.MAX_SCANNED", 10)
-    engine.run([Submit(kind="mail") for _ in range(30)])
+    for _ in range(30):
+        engine.submit("mail")
     run_one(engine)
     page = engine.feed.read(0, 5, types=["task.succeeded"])
     assert page.events == []

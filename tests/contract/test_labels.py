@@ -77,7 +77,7 @@ def test_a_submit_without_labels_says_nothing_about_them(engine: Engine, monkeyp
         listening(type(tx))
     # Two: a single one is written by other statements.
     engine.run([Submit(kind="mail"), Submit(kind="mail")])
-    assert set(said) == {"insert_task", "insert_ready", "insert_event"}
+    assert set(said) == {"insert_task", "insert_ready"}
     engine.submit("mail", labels=LABELS, unique_key="u")
     assert {"insert_label", "lock_unique"} < set(said)
 

@@ -8,6 +8,7 @@ from onetray.domain.clock import VirtualClock
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
+from onetray.feed import Page
 from tests.support.tasks import counts, in_state, running, settle, state, submit, take, written
 
 DAY = 86_400
@@ -114,14 +115,14 @@ def test_a_key_that_another_job_took_over_stays(engine: Engine, clock: VirtualCl
     assert submit(engine, idempotency_key="k", policy=policy) == second
 
 
-def test_the_job_with_the_newest_event_is_kept(engine: Engine, clock: VirtualClock) -> None:
+def test_no_event_id_is_used_again_after_the_newest_was_pruned(engine: Engine, clock: VirtualClock) -> None:
     made = in_state(engine, "succeeded")
     clock.advance(1000)
-    assert engine.prune(1) == []
     last = engine.events(made.id)[-1].id
-    newer(engine)
     assert len(engine.prune(1)) == 1
-    assert engine.store.upto() > last
+    assert engine.feed.read(last) == Page([], last)
+    newer(engine)
+    assert [event.id > last for event in engine.feed.read(last).events] == [True] * len(engine.feed.read(0).events)
 
 
 def test_a_prune_is_bounded(engine: Engine, clock: VirtualClock) -> None:

@@ -153,6 +153,7 @@ class FlowApi(DatabaseReads):
         self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[Event]:
         """The events of a flow, its stages and its tasks, in order."""
+        self.check(namespace=namespace, after=after, limit=limit)
         key = self.flow(flow, namespace=namespace, raw=True).key
         return [event_of(e, raw) for e in events_of_flow(self.store, key, after, limit)]
 

@@ -77,6 +77,7 @@ class JobApi(DatabaseReads):
     @read(by_owner)
     def own_events(self, job: str, *, namespace: str = "default", after: int = 0, limit: int = 1000) -> list[Event]:
         """The events of a task, or of a flow and its stages without their tasks. In order."""
+        self.check(namespace=namespace, after=after, limit=limit)
         status = self.job_status(job, namespace=namespace)
         if status.entity == TASK.entity:
             events = events_of_task(self.store, status.key, after, limit)

@@ -114,7 +114,12 @@ class DatabaseReads:
         return MethodType(method.function, self)
 
     def _read(self, name: str, **params: Any) -> Rows:
-        """Run a named query after checking its parameters, so that an error names the parameter."""
+        """Run a named query after checking its parameters."""
+        self.check(**params)
+        return self.store.read(name, **params)
+
+    def check(self, **params: Any) -> None:
+        """Check the parameters of a read, so that an error names the parameter."""
         if "namespace" in params:
             text(params["namespace"], "namespace", self.config.limits.name_chars)
         if "limit" in params:
@@ -123,4 +128,3 @@ class DatabaseReads:
             if number in params:
                 whole(params[number], number, 0, 2**62)
         self.must_not_have_forked()
-        return self.store.read(name, **params)

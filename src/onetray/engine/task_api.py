@@ -72,6 +72,7 @@ class TaskApi(DatabaseReads):
         self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
     ) -> list[Event]:
         """The events of a task, in order."""
+        self.check(namespace=namespace, after=after, limit=limit)
         key = self.task(task, namespace=namespace, raw=True).key
         return [event_of(e, raw) for e in events_of_task(self.store, key, after, limit)]
 
@@ -80,6 +81,7 @@ class TaskApi(DatabaseReads):
         self, correlation_id: str, *, namespace: str = "default", after: int = 0, limit: int = 1000
     ) -> list[Event]:
         text(correlation_id, "correlation_id", self.config.limits.key_chars)
+        self.check(namespace=namespace, after=after, limit=limit)
         return [event_of(e) for e in events_by_correlation(self.store, correlation_id, namespace, after, limit)]
 
     @read(of_task)

@@ -62,15 +62,22 @@ class Feed:
         check_filters(namespace, types)
         if flow is not None:
             return self._of_flow(flow, after, limit, types)
-        upto = self.store.upto(needed=after + limit)
-        if upto <= after:
-            return Page([], after)
-        if namespace is None and types is None:
-            events = events_between(self.store, after, upto, limit)
-            return _page(events, events[-1].id if len(events) == limit else upto)
         ns = None
         if namespace is not None and (ns := self.store.names.namespace(namespace)) is None:
-            return Page([], upto)
+            return Page([], max(after, self.store.upto()))
+        # A page that is full below a barrier that was passed before needs no new one.
+        known = self.store.upto(needed=after + 1)
+        page = self._upto(known, after, limit, ns, types)
+        if len(page.events) < limit and (upto := self.store.upto()) > known:
+            page = self._upto(upto, after, limit, ns, types)
+        return page
+
+    def _upto(self, upto: int, after: int, limit: int, ns: int | None, types: Sequence[str] | None) -> Page:
+        if upto <= after:
+            return Page([], after)
+        if ns is None and types is None:
+            events = events_between(self.store, after, upto, limit)
+            return _page(events, events[-1].id if len(events) == limit else upto)
         return _page(*matching_events(self.store, after, upto, limit, MAX_SCANNED, ns, types))
 
     def _of_flow(self, flow: int, after: int, limit: int, types: Sequence[str] | None) -> Page:

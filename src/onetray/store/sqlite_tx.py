@@ -175,6 +175,12 @@ class SqliteTx:
         return list(range(last - count + 1, last + 1))
 
 
+_EVENT_ROWS = (
+    "id INTEGER, entity INTEGER, job INTEGER, ts INTEGER, ns INTEGER, version INTEGER, fence INTEGER, attempts INTEGER, "
+    "type TEXT, was TEXT, state TEXT, actor TEXT, payload TEXT, batch INTEGER"
+)
+
+
 class SqliteSnapshot:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -191,7 +197,9 @@ class SqliteSnapshot:
         """In a table: the joins of the verifier need indexes."""
         self._connection.execute("PRAGMA query_only = OFF")
         try:
-            self._connection.execute(f"CREATE TEMP TABLE event_rows AS {sql.replace('onetray.', '')}")
+            # With types: an index on a column without one serves no comparison with a number.
+            self._connection.execute(f"CREATE TEMP TABLE event_rows ({_EVENT_ROWS}, PRIMARY KEY (id)) STRICT")
+            self._connection.execute(f"INSERT INTO event_rows {sql.replace('onetray.', '')}")
             for columns in ("entity, version", "type", "batch"):
                 name = columns.replace(", ", "_")
                 self._connection.execute(f"CREATE INDEX temp.event_rows_{name} ON event_rows ({columns})")

@@ -79,10 +79,10 @@ _CHAIN = {
 }
 _IDS = {
     "copied": ", events",
-    "claim": {"old": "0", "link": ", events = t.events || (:event + p.place)"},
+    "claim": {"old": "0", "link": ", events = t.events || ',' || (:event + p.place)"},
     "report": {
         "old": "0",
-        "link": ", events = t.events || ARRAY[:event + b.place - 1, :event + :count + b.place - 1]",
+        "link": ", events = t.events || ',' || (:event + b.place - 1) || ',' || (:event + :count + b.place - 1)",
         "join": "",
     },
 }
@@ -124,10 +124,10 @@ class PostgresLog(Log):
 
     def insert_tasks(self, first: int, ranks: Sequence[int], event: int, now: int) -> None:
         keys = range(first, first + len(ranks))
-        form = {"": "", ", last_event": "\t{}", ", events": "\t{{{}}}"}[self._link]
+        last = "\t{}" if self.shape else ""
         rest = f"{NS}\t{QUEUE}\t{KIND}\t{POLICY}\t1\t1\t0\t0\t3\t0\t{now}\t{now}\t{now}\tqueued"
         self._lines(self._copy_task, [
-            f'{key}\t{uuid7()}\t{key}\t{rest}\t{{"i":{key}}}{form.format(event + place)}\n'
+            f'{key}\t{uuid7()}\t{key}\t{rest}\t{{"i":{key}}}{last.format(event + place)}\n'
             for place, key in enumerate(keys)
         ])  # fmt: skip
         self._lines(_COPY_READY, [
@@ -136,10 +136,6 @@ class PostgresLog(Log):
         if self.shape is None:
             told = f"{now}\t{NS}\t1\t1\t0\ttask.submitted\tqueued\t{SUBMITTER}\n"
             self._lines(_COPY_EVENT, [f"{key}\t{key}\t{told}" for key in keys])
-
-    @property
-    def _link(self) -> str:
-        return "" if self.shape is None else ", events" if self.encoding.ids else ", last_event"
 
     def _lines(self, sql: str, lines: list[str]) -> None:
         with self._connection.cursor() as cursor, cursor.copy(_here(sql)) as copy:

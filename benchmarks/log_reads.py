@@ -6,7 +6,7 @@ product had while its log had this shape, with all their joins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.log_shapes import Encoding, Entry, Shape
@@ -14,6 +14,8 @@ from onetray.domain.task import Event
 
 Query = Callable[..., list[Any]]
 """Runs a statement with parameters by name."""
+Numbered = tuple[int, Entry]
+"""An event's id, and what it says about its task."""
 BATCHES = 4
 """Rows of the log that are read at a time: mostly they have a page of events."""
 
@@ -54,7 +56,7 @@ SELECT CAST(t.id AS text), t.correlation_id, p.event, {columns}
 FROM onetray.task AS t {ids} {at_id} JOIN onetray.namespace AS n ON n.key = b.ns
 WHERE t.key = :key ORDER BY p.event"""
 _IDS = {
-    "postgres": "CROSS JOIN LATERAL unnest(t.events) AS p(event)",
+    "postgres": "CROSS JOIN LATERAL unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS p(event)",
     "sqlite": "CROSS JOIN (SELECT value AS event FROM json_each("
     "'[' || (SELECT events FROM task WHERE key = :key) || ']')) AS p",
 }
@@ -117,43 +119,53 @@ class BatchReads:
         while True:
             (row,) = self._query(self._row, event=event)
             entry = self._shape.entry(row[2], event - row[0], row[11:])
-            found.append(_event(event, task, row, entry))
+            found += _events(row, [(event, entry)], {key: task})
             if not entry.back:
                 return found[::-1]
             event -= entry.back
 
     def _joined(self, key: int) -> list[Event]:
-        return [
-            _event(event, (id_, correlation), row, self._shape.entry(row[2], event - row[0], row[11:]))
-            for id_, correlation, event, *row in self._query(self._history, key=key)
-        ]
+        found: list[Event] = []
+        for id_, correlation, event, *row in self._query(self._history, key=key):
+            entry = self._shape.entry(row[2], event - row[0], row[11:])
+            found += _events(row, [(event, entry)], {key: (id_, correlation)})
+        return found
 
     def page(self, after: int, limit: int) -> list[Event]:
-        found = self._entries(after, limit)
-        keys = list({entry.entity for _, _, entry in found})
-        tasks = {key: task for key, *task in self._query(self._tasks, keys=keys)}
-        return [_event(id_, tasks[entry.entity], row, entry) for id_, row, entry in found]
+        parts = self._parts(after, limit)
+        keys = {entry.entity for _, entries in parts for _, entry in entries}
+        tasks = {key: task for key, *task in self._query(self._tasks, keys=list(keys))}
+        return [event for row, entries in parts for event in _events(row, entries, tasks)]
 
-    def _entries(self, after: int, limit: int) -> list[tuple[int, Any, Entry]]:
-        found: list[tuple[int, Any, Entry]] = []
-        while len(found) < limit:
-            start = found[-1][0] if found else after
-            rows = self._query(self._batches, next=start + 1, rows=BATCHES)
-            more = [one for row in rows for one in self._of(row) if one[0] > start]
-            if not more:
+    def _parts(self, after: int, limit: int) -> list[tuple[Any, list[Numbered]]]:
+        """Rows, each with those of its entries that are on the page."""
+        found: list[tuple[Any, list[Numbered]]] = []
+        while limit:
+            rows = self._query(self._batches, next=after + 1, rows=BATCHES)
+            for row in rows:
+                entries = self._entries(row, after)[:limit]
+                found.append((row, entries))
+                limit -= len(entries)
+            end = rows[-1][0] + rows[-1][1] - 1 if rows else after
+            if end <= after:
                 break
-            found += more
-        return found[:limit]
+            after = end
+        return found
 
-    def _of(self, row: Any) -> Iterable[tuple[int, Any, Entry]]:
+    def _entries(self, row: Any, after: int) -> list[Numbered]:
         first, count, ts = row[:3]
-        return zip(range(first, first + count), [row] * count, self._shape.decode(ts, count, row[11:]), strict=True)
+        entries = self._shape.decode(ts, count, row[11:])
+        return list(zip(range(first, first + count), entries, strict=True))[max(0, after + 1 - first) :]
 
 
-def _event(id_: int, task: Any, row: Any, entry: Entry) -> Event:
-    uuid, correlation = task
+def _events(row: Any, entries: list[Numbered], tasks: dict[int, Any]) -> list[Event]:
+    """Events of one row of the log. Single tasks are their own jobs."""
     _, _, _, namespace, type_, was, state, actor, cause, trace, payload = row[:11]
-    return Event(
-        id_, uuid, uuid, type_, entry.ts, actor, correlation or uuid, cause, trace, payload,
-        entry.version, was, state, entry.fence, entry.attempts, namespace,
-    )  # fmt: skip
+    found = []
+    for id_, (entity, version, fence, attempts, ts, _) in entries:
+        uuid, correlation = tasks[entity]
+        found.append(Event(
+            id_, uuid, uuid, type_, ts, actor, correlation or uuid, cause, trace, payload,
+            version, was, state, fence, attempts, namespace,
+        ))  # fmt: skip
+    return found

@@ -71,8 +71,7 @@ class Log(ABC):
         columns = self.shape.columns[self.store]
         typed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
         notes = [_NOTES] if "entity" in columns else []
-        ids = "bigint[]" if self.store == "postgres" else "text"
-        link = f"events {ids}" if self.encoding.ids else "last_event bigint"
+        link = "events text" if self.encoding.ids else "last_event bigint"
         return [
             _BATCH.format(columns=typed), *_BATCH_INDEXES, *notes, f"ALTER TABLE onetray.task ADD COLUMN {link}",
         ]  # fmt: skip

@@ -118,7 +118,7 @@ class BatchReads:
         found: list[Event] = []
         while True:
             (row,) = self._query(self._row, event=event)
-            entry = self._shape.entry(row[2], event - row[0], row[11:])
+            entry = self._shape.entry(key, row[2], event - row[0], row[11:])
             found += _events(row, [(event, entry)], {key: task})
             if not entry.back:
                 return found[::-1]
@@ -127,7 +127,7 @@ class BatchReads:
     def _joined(self, key: int) -> list[Event]:
         found: list[Event] = []
         for id_, correlation, event, *row in self._query(self._history, key=key):
-            entry = self._shape.entry(row[2], event - row[0], row[11:])
+            entry = self._shape.entry(key, row[2], event - row[0], row[11:])
             found += _events(row, [(event, entry)], {key: (id_, correlation)})
         return found
 

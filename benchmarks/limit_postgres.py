@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -82,7 +84,7 @@ class PostgresLimit:
 
     def _insert(self, ids: list[str], bodies: list[str]) -> None:
         given = {"ids": ids, "payloads": bodies, "now": (now := _now())}
-        with self._connection.transaction():
+        with self._transaction():
             keys = self._connection.execute(SUBMIT, {**given, **self.numbers._asdict()}).fetchall()
             self._write(self.numbers.submitted(), [(key, 1, 1, 0, now) for (key,) in keys])
 
@@ -104,16 +106,16 @@ class PostgresLimit:
             copy.write("".join(lines))
 
     def claim(self, limit: int) -> Claimed:
-        with self._connection.transaction():
+        with self._transaction():
             return self._claim(limit)
 
     def report(self, claimed: Claimed) -> None:
-        with self._connection.transaction():
+        with self._transaction():
             self._report(claimed)
 
     def report_and_claim(self, claimed: Claimed, limit: int) -> Claimed:
         """The report of a batch and the claim of the next, in one transaction."""
-        with self._connection.transaction():
+        with self._transaction():
             self._report(claimed)
             return self._claim(limit)
 
@@ -131,6 +133,12 @@ class PostgresLimit:
         assert len(moved) == len(keys), "a guard of the limit did not hold"
         self._write(self.numbers.started(), [(key, version - 1, *rest) for key, version, *rest in moved])
         self._write(self.numbers.succeeded(), moved)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """BEGIN goes with the first statement, COMMIT with the last: two round trips."""
+        with self._connection.pipeline(), self._connection.transaction():
+            yield
 
     def _write(self, happened: Happened, tasks: list[Moved]) -> None:
         write_events(lambda sql, given: self._connection.execute(sql.encode(), given), "postgres", happened, tasks)

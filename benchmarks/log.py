@@ -1,7 +1,7 @@
 """What the log costs in each of its encodings, and how fast it is read: the same drain by hand, without an engine.
 
 Owns the rounds. Each encoding takes its turn in each round on a fresh database, with tasks in the order of their keys
-and shuffled; its figures are medians, beside those of a row for each event.
+and shuffled; all are read in turns. Figures are medians, beside those of a row for each event.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -38,28 +39,38 @@ def log(
     for n in range(rounds):
         turn = n % len(names)
         for order in orders:
-            for name in [*names[turn:], *names[:turn]]:
-                say(f"{store}, round {n + 1} of {rounds}: {name}, {order}, {jobs * EVENTS:,} events")
-                with host.database(store) as url:
-                    measured[order][name].append(_round(host, store, url, name, jobs, order, random.Random(n)))
+            say(f"{store}, round {n + 1} of {rounds}: {', '.join(names)}; {order}, {jobs * EVENTS:,} events each")
+            for name, figures in _round(host, store, [*names[turn:], *names[:turn]], jobs, order, n).items():
+                measured[order][name].append(figures)
     return {order: _beside_rows({name: _medians(some) for name, some in found.items()})
             for order, found in measured.items()}  # fmt: skip
 
 
-def _round(host: Host, store: str, url: str, name: str, jobs: int, order: str, chance: random.Random) -> Figures:
-    with closing(LOGS[store](url, ENCODINGS[name])) as log:
-        before = size_of(store, url) or 0
-        client, server, wall = time.process_time(), host.server_cpu_s(store), time.perf_counter()
-        submit(log, jobs, order, chance)
-        drain(log, order, chance)
-        figures: Figures = {
-            "per_s": jobs / (time.perf_counter() - wall),
-            "client_us": (time.process_time() - client) / jobs * 1e6,
-            "server_us": (host.server_cpu_s(store) - server) / jobs * 1e6,
-        }
-        figures |= {"bytes": ((size_of(store, url) or 0) - before) / jobs, "log_bytes": log.log_bytes() / jobs}
-        settle(store, url)
-        return {**figures, **_reads(log, jobs, chance)}
+def _round(host: Host, store: str, names: Sequence[str], jobs: int, order: str, n: int) -> dict[str, Figures]:
+    """Write one log after another; then read all of them in turns, so that what else the machine does hits all."""
+    with ExitStack() as stack:
+        logs, written = dict[str, Log](), dict[str, Figures]()
+        for name in names:
+            url = stack.enter_context(host.database(store))
+            logs[name] = stack.enter_context(closing(LOGS[store](url, ENCODINGS[name])))
+            written[name] = _writes(host, store, url, logs[name], jobs, order, random.Random(n))
+            settle(store, url)
+        read = _reads(logs, jobs, random.Random(n))
+        return {name: {**written[name], **read[name]} for name in names}
+
+
+def _writes(host: Host, store: str, url: str, log: Log, jobs: int, order: str, chance: random.Random) -> Figures:
+    before = size_of(store, url) or 0
+    client, server, wall = time.process_time(), host.server_cpu_s(store), time.perf_counter()
+    submit(log, jobs, order, chance)
+    drain(log, order, chance)
+    return {
+        "per_s": jobs / (time.perf_counter() - wall),
+        "client_us": (time.process_time() - client) / jobs * 1e6,
+        "server_us": (host.server_cpu_s(store) - server) / jobs * 1e6,
+        "bytes": ((size_of(store, url) or 0) - before) / jobs,
+        "log_bytes": log.log_bytes() / jobs,
+    }
 
 
 def submit(log: Log, jobs: int, order: str, chance: random.Random) -> None:
@@ -84,14 +95,16 @@ def drain(log: Log, order: str, chance: random.Random) -> None:
         del held[:BATCH]
 
 
-def _reads(log: Log, jobs: int, chance: random.Random) -> Figures:
-    keys = [chance.randint(1, jobs) for _ in range(HISTORIES)]
+def _reads(logs: dict[str, Log], jobs: int, chance: random.Random) -> dict[str, Figures]:
     page = min(PAGE, jobs * EVENTS)
-    cursors = [chance.randint(0, jobs * EVENTS - page) for _ in range(PAGES)]
-    return {
-        "history_ms": median(_ms(lambda key=key: log.history(key), EVENTS) for key in keys),
-        "page_ms": median(_ms(lambda after=after: log.page(after, page), page) for after in cursors),
-    }
+    took: dict[str, dict[str, list[float]]] = {name: {"history_ms": [], "page_ms": []} for name in logs}
+    for key in [chance.randint(1, jobs) for _ in range(HISTORIES)]:
+        for name, log in logs.items():
+            took[name]["history_ms"].append(_ms(partial(log.history, key), EVENTS))
+    for after in [chance.randint(0, jobs * EVENTS - page) for _ in range(PAGES)]:
+        for name, log in logs.items():
+            took[name]["page_ms"].append(_ms(partial(log.page, after, page), page))
+    return {name: {measure: median(ms) for measure, ms in measures.items()} for name, measures in took.items()}
 
 
 def _ms(read: Callable[[], list[Any]], count: int) -> float:

@@ -14,6 +14,7 @@ import apsw
 import psycopg
 
 from benchmarks.core import must_pass, open_engine
+from benchmarks.events import Happened, write_events
 from benchmarks.host import settle
 from benchmarks.limit import WORKER
 from onetray.domain.clock import Clock
@@ -24,11 +25,14 @@ KIND = "noop"
 STEP = 250_000
 """Copies in one transaction: memory and the log stay small."""
 FAR_S = 10 * 365 * 86_400
-KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",), "event": ("entity", "job")}
-"""The tables that have rows for each job, and the columns that name it. The first one finds them."""
-Execute = Callable[[str], list[Any]]
+KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",)}
+"""The tables that have rows for each job beside the log, and the columns that name it. The first one finds them."""
+MOVE = 1_000
+"""Tasks that move together."""
+Execute = Callable[..., list[Any]]
+"""Runs a statement, with parameters by name if it has some."""
 
-_SERIES = {
+SERIES = {
     "postgres": "generate_series({first}, {last}) AS n(i)",
     "sqlite": "(WITH RECURSIVE s(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM s WHERE i < {last}) "
     "SELECT i FROM s) AS n",
@@ -42,6 +46,9 @@ _COLUMNS = {
     "AND table_name = '{table}' ORDER BY ordinal_position",
     "sqlite": "SELECT name FROM pragma_table_info('{table}')",
 }
+_EVENTS = f"""
+SELECT version, fence, attempts, ts, {", ".join(Happened._fields)} FROM onetray.event
+WHERE entity = {{key}} ORDER BY id"""
 _LAST_KEY = {
     "postgres": "SELECT setval('onetray.entity_key', {last})",
     "sqlite": "UPDATE counter SET value = {last} WHERE name = 'entity_key'",
@@ -77,29 +84,36 @@ def fill(
         key = int(engine.store.read_sql("SELECT max(key) FROM onetray.task")[0][0])
     with _connected(store, url) as execute:
         columns = {table: _columns(execute, store, table) for table in KEYS}
+        events = execute(_EVENTS.format(key=key))
         for first in range(1, count, STEP):
             last = min(first + STEP, count) - 1
             with _transaction(execute, store):
                 for table in KEYS:
                     execute(_copies(store, table, columns[table], key, first, last))
+                _log(execute, store, events, key, first, last)
             say(f"{store}: {last + 1:,} of {count:,} jobs beside")
         execute(_LAST_KEY[store].format(last=key + count))
     settle(store, url)
 
 
+def _log(execute: Execute, store: str, events: list[Any], key: int, first: int, last: int) -> None:
+    """The events of the copies, as if many of them had always moved together."""
+    for start in range(first, last + 1, MOVE):
+        keys = range(key + start, key + min(start + MOVE, last + 1))
+        for version, fence, attempts, ts, *common in events:
+            write_events(execute, store, Happened(*common), [(k, version, fence, attempts, ts) for k in keys])
+
+
 def _columns(execute: Execute, store: str, table: str) -> list[str]:
-    # An event's own number is given to it as it is written.
-    return [name for (name,) in execute(_COLUMNS[store].format(table=table)) if (table, name) != ("event", "id")]
+    return [name for (name,) in execute(_COLUMNS[store].format(table=table))]
 
 
 def _copies(store: str, table: str, columns: list[str], key: int, first: int, last: int) -> str:
     shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | ({"id": _ID[store]} if table == "task" else {})
     values = ", ".join(shifted.get(column, f"t.{column}") for column in columns)
-    # In the order in which they would have been written.
-    order = "n.i, t.id" if table == "event" else "n.i"
     return (
         f"INSERT INTO onetray.{table} ({', '.join(columns)}) SELECT {values} FROM onetray.{table} AS t "
-        f"CROSS JOIN {_SERIES[store].format(first=first, last=last)} WHERE t.{KEYS[table][0]} = {key} ORDER BY {order}"
+        f"CROSS JOIN {SERIES[store].format(first=first, last=last)} WHERE t.{KEYS[table][0]} = {key} ORDER BY n.i"
     )
 
 
@@ -110,15 +124,15 @@ def _connected(store: str, url: str) -> Iterator[Execute]:
         with psycopg.connect(url, autocommit=True) as server:
             server.execute("SET synchronous_commit = off")
 
-            def on_postgres(sql: str) -> list[Any]:
-                cursor = server.execute(sql.encode())
+            def on_postgres(sql: str, given: dict[str, Any] | None = None) -> list[Any]:
+                cursor = server.execute(sql.encode(), given)
                 return cursor.fetchall() if cursor.description else []
 
             yield on_postgres
         return
     with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as file:
         file.execute("PRAGMA synchronous = OFF")
-        yield lambda sql: file.execute(sql.replace("onetray.", "")).fetchall()
+        yield lambda sql, given=None: file.execute(sql.replace("onetray.", ""), given).fetchall()
         file.execute("PRAGMA synchronous = FULL")
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from benchmarks.events import Happened
 from onetray.store import open_store
 
 WORKER, ACTOR, SUBMITTER = "bench", "worker:bench", "user:anonymous"
@@ -23,11 +24,26 @@ class Numbers(NamedTuple):
     kind: int
     policy: int
 
+    def happened(self, type_: str, was: str | None, state: str, actor: str = ACTOR) -> Happened:
+        return Happened(self.ns, type_, was, state, actor)
+
+    def submitted(self) -> Happened:
+        return self.happened("task.submitted", None, "queued", SUBMITTER)
+
+    def claimed(self) -> Happened:
+        return self.happened("task.claimed", "queued", "assigned")
+
+    def started(self) -> Happened:
+        return self.happened("task.started", "assigned", "running")
+
+    def succeeded(self) -> Happened:
+        return self.happened("task.succeeded", "running", "succeeded")
+
 
 class Claimed(NamedTuple):
     lease: int
     tasks: list[Any]
-    """Rows that begin with key and fence; the rest is what a worker would need."""
+    """Rows that begin with key, version, fence, attempts and time; the rest is what a worker would need."""
 
 
 class Limit(Protocol):

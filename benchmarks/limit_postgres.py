@@ -1,15 +1,18 @@
-"""What PostgreSQL allows: one psycopg connection, one statement for each claim and each report, COPY to submit."""
+"""What PostgreSQL allows: one psycopg connection, one statement for the tasks of a batch, COPY to submit."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 import psycopg
 from uuid_utils import uuid7
 
-from benchmarks.limit import ACTOR, LEASE_US, SUBMITTER, WORKER, Claimed, Numbers, prepare
+from benchmarks.events import Happened, Moved, write_events
+from benchmarks.limit import LEASE_US, WORKER, Claimed, Numbers, prepare
 
 COPY_FROM = 50
 BY_INDEX = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
@@ -29,18 +32,15 @@ WITH new AS (
 ), listed AS (
     INSERT INTO onetray.ready (queue, rank, task, kind) SELECT %(queue)s, 0, key, %(kind)s FROM new
 )
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
-SELECT key, key, %(now)s, %(ns)s, 1, 1, 0, 'task.submitted', 'queued', %(actor)s FROM new"""
+SELECT key FROM new"""
 
 COPY_TASK = """
 COPY onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared,
     created_at, updated_at, run_at, state, payload) FROM STDIN"""
 COPY_READY = "COPY onetray.ready (queue, rank, task, kind) FROM STDIN"
-COPY_EVENT = """
-COPY onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor) FROM STDIN"""
 
-_CLAIM = """
-picked AS (
+CLAIM = """
+WITH picked AS (
     SELECT r.queue, r.rank, r.task, t.version FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
     WHERE r.queue = %(queue)s ORDER BY r.queue, r.rank, r.task LIMIT %(limit)s FOR UPDATE OF r, t SKIP LOCKED
 ), taken AS (
@@ -55,39 +55,17 @@ picked AS (
         updated_at = greatest(%(now)s, t.updated_at), attempts = t.attempts + 1, owner = %(worker)s, lease = l.key
     FROM picked AS p, leased AS l WHERE t.key = p.task AND t.version = p.version AND t.state = 'queued'
     RETURNING t.*
-), written AS (
-    INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor,
-        correlation_id, trace)
-    SELECT key, job, updated_at, ns, version, fence, attempts, 'task.claimed', 'queued', 'assigned', %(actor)s,
-        correlation_id, trace
-    FROM moved
-)"""
-_CLAIMED = (
-    "SELECT key, fence, id::text, kind, policy, attempts, payload, input, correlation_id, trace, lease FROM moved"
 )
+SELECT key, version, fence, attempts, updated_at, id::text, kind, policy, payload, input, correlation_id, trace, lease
+FROM moved"""
 
-_REPORT = """
-done AS (
-    UPDATE onetray.task AS t SET state = 'succeeded', version = t.version + 2,
-        updated_at = greatest(%(now)s, t.updated_at), started_at = greatest(%(now)s, t.updated_at),
-        finished_at = greatest(%(now)s, t.updated_at), owner = NULL, lease = NULL, result = NULL, error = NULL
-    FROM unnest(%(keys)s::bigint[], %(fences)s::integer[]) AS b(key, fence)
-    WHERE t.key = b.key AND t.fence = b.fence AND t.state = 'assigned'
-    RETURNING t.key, t.job, t.updated_at, t.ns, t.version, t.fence, t.attempts, t.correlation_id, t.trace
-), told AS (
-    INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor,
-        correlation_id, trace)
-    SELECT key, job, updated_at, ns, version + hop.n, fence, attempts, hop.type, hop.was, hop.state, %(actor)s,
-        correlation_id, trace
-    FROM done CROSS JOIN (VALUES (-1, 'task.started', 'assigned', 'running'),
-        (0, 'task.succeeded', 'running', 'succeeded')) AS hop(n, type, was, state)
-    ORDER BY key, hop.n
-)"""
-
-CLAIM = f"WITH {_CLAIM} {_CLAIMED}"
-REPORT = f"WITH {_REPORT} SELECT count(*) FROM done"
-FUSED = f"WITH {_REPORT}, {_CLAIM} {_CLAIMED}"
-"""Reports a batch and claims the next in one statement. It reads only ready tasks, so the two cannot meet."""
+REPORT = """
+UPDATE onetray.task AS t SET state = 'succeeded', version = t.version + 2,
+    updated_at = greatest(%(now)s, t.updated_at), started_at = greatest(%(now)s, t.updated_at),
+    finished_at = greatest(%(now)s, t.updated_at), owner = NULL, lease = NULL, result = NULL, error = NULL
+FROM unnest(%(keys)s::bigint[], %(fences)s::integer[]) AS b(key, fence)
+WHERE t.key = b.key AND t.fence = b.fence AND t.state = 'assigned'
+RETURNING t.key, t.version, t.fence, t.attempts, t.updated_at"""
 
 
 class PostgresLimit:
@@ -100,10 +78,15 @@ class PostgresLimit:
     def submit(self, payloads: list[dict[str, int]]) -> None:
         ids, bodies = [str(uuid7()) for _ in payloads], [orjson.dumps(p).decode() for p in payloads]
         if len(payloads) < COPY_FROM:
-            given = {"ids": ids, "payloads": bodies, "now": _now(), "actor": SUBMITTER}
-            self._connection.execute(SUBMIT, {**given, **self.numbers._asdict()})
+            self._insert(ids, bodies)
         else:
             self._copy(ids, bodies)
+
+    def _insert(self, ids: list[str], bodies: list[str]) -> None:
+        given = {"ids": ids, "payloads": bodies, "now": (now := _now())}
+        with self._transaction():
+            keys = self._connection.execute(SUBMIT, {**given, **self.numbers._asdict()}).fetchall()
+            self._write(self.numbers.submitted(), [(key, 1, 1, 0, now) for (key,) in keys])
 
     def _copy(self, ids: list[str], bodies: list[str]) -> None:
         (ns, queue, kind, policy), now = self.numbers, _now()
@@ -115,8 +98,7 @@ class PostgresLimit:
                 for k, id_, body in zip(keys, ids, bodies, strict=True)
             ])  # fmt: skip
             self._lines(COPY_READY, [f"{queue}\t0\t{k}\t{kind}\n" for k in keys])
-            event = f"{now}\t{ns}\t1\t1\t0\ttask.submitted\tqueued\t{SUBMITTER}\n"
-            self._lines(COPY_EVENT, [f"{k}\t{k}\t{event}" for k in keys])
+            self._write(self.numbers.submitted(), [(k, 1, 1, 0, now) for k in keys])
 
     def _lines(self, sql: str, lines: list[str]) -> None:
         # The benchmark's payloads hold nothing that COPY would have to escape.
@@ -124,31 +106,45 @@ class PostgresLimit:
             copy.write("".join(lines))
 
     def claim(self, limit: int) -> Claimed:
-        return self._claimed(CLAIM, self._claim_of(limit))
+        with self._transaction():
+            return self._claim(limit)
 
     def report(self, claimed: Claimed) -> None:
-        moved: Any = self._connection.execute(REPORT, _report_of(claimed)).fetchone()
-        assert moved[0] == len(claimed.tasks), "a guard of the limit did not hold"
+        with self._transaction():
+            self._report(claimed)
 
     def report_and_claim(self, claimed: Claimed, limit: int) -> Claimed:
         """The report of a batch and the claim of the next, in one transaction."""
-        return self._claimed(FUSED, {**self._claim_of(limit), **_report_of(claimed)})
+        with self._transaction():
+            self._report(claimed)
+            return self._claim(limit)
 
-    def _claim_of(self, limit: int) -> dict[str, Any]:
-        given = {"limit": limit, "now": _now(), "worker": WORKER, "actor": ACTOR, "length": LEASE_US}
-        return {**given, **self.numbers._asdict()}
-
-    def _claimed(self, sql: str, given: dict[str, Any]) -> Claimed:
-        tasks = self._connection.execute(sql, given).fetchall()
+    def _claim(self, limit: int) -> Claimed:
+        given = {"limit": limit, "now": _now(), "worker": WORKER, "length": LEASE_US, **self.numbers._asdict()}
+        tasks: list[Any] = self._connection.execute(CLAIM, given).fetchall()
+        if tasks:
+            self._write(self.numbers.claimed(), [task[:5] for task in tasks])
         return Claimed(tasks[0][-1] if tasks else 0, tasks)
+
+    def _report(self, claimed: Claimed) -> None:
+        keys, fences = [task[0] for task in claimed.tasks], [task[2] for task in claimed.tasks]
+        given = {"keys": keys, "fences": fences, "now": _now()}
+        moved: list[Any] = self._connection.execute(REPORT, given).fetchall()
+        assert len(moved) == len(keys), "a guard of the limit did not hold"
+        self._write(self.numbers.started(), [(key, version - 1, *rest) for key, version, *rest in moved])
+        self._write(self.numbers.succeeded(), moved)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """BEGIN goes with the first statement, COMMIT with the last: two round trips."""
+        with self._connection.pipeline(), self._connection.transaction():
+            yield
+
+    def _write(self, happened: Happened, tasks: list[Moved]) -> None:
+        write_events(lambda sql, given: self._connection.execute(sql.encode(), given), "postgres", happened, tasks)
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _report_of(claimed: Claimed) -> dict[str, Any]:
-    keys, fences = [t[0] for t in claimed.tasks], [t[1] for t in claimed.tasks]
-    return {"keys": keys, "fences": fences, "now": _now(), "actor": ACTOR}
 
 
 def _now() -> int:

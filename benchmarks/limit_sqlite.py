@@ -9,7 +9,8 @@ import apsw
 import orjson
 from uuid_utils import uuid7
 
-from benchmarks.limit import ACTOR, LEASE_US, SUBMITTER, WORKER, Claimed, Numbers, prepare
+from benchmarks.events import Happened, write_events
+from benchmarks.limit import LEASE_US, WORKER, Claimed, Numbers, prepare
 from onetray.store.sqlite import PRAGMAS
 
 SUBMIT_TASK = """
@@ -18,13 +19,11 @@ INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priorit
 SELECT value ->> 0, value ->> 1, value ->> 0, ?2, ?3, ?4, ?5, 1, 1, 0, 0, 3, 0, ?6, ?6, ?6, 'queued', value ->> 2
 FROM json_each(?1)"""
 SUBMIT_READY = "INSERT INTO ready (queue, rank, task, kind) SELECT ?2, 0, value ->> 0, ?3 FROM json_each(?1)"
-SUBMIT_EVENT = """
-INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
-SELECT value ->> 0, value ->> 0, ?2, ?3, 1, 1, 0, 'task.submitted', 'queued', ?4 FROM json_each(?1)"""
 
 PICK = """
-SELECT t.key, t.fence, t.id, t.kind, t.policy, t.attempts, t.payload, t.input, t.correlation_id, t.trace
-FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = ? ORDER BY r.queue, r.rank, r.task LIMIT ?"""
+SELECT t.key, t.version + 1, t.fence, t.attempts + 1, max(:now, t.updated_at), t.id, t.kind, t.policy, t.payload,
+    t.input, t.correlation_id, t.trace
+FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit"""
 TAKE = """
 DELETE FROM ready WHERE (queue, rank, task) IN
     (SELECT queue, rank, task FROM ready WHERE queue = ? ORDER BY queue, rank, task LIMIT ?)"""
@@ -32,11 +31,6 @@ ASSIGN = """
 UPDATE task SET state = 'assigned', version = version + 1, updated_at = max(?1, updated_at), attempts = attempts + 1,
     owner = ?2, lease = ?3
 WHERE key IN (SELECT value FROM json_each(?4)) AND state = 'queued'"""
-CLAIM_EVENT = """
-INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, trace)
-SELECT t.key, t.job, t.updated_at, t.ns, t.version, t.fence, t.attempts, 'task.claimed', 'queued', 'assigned', ?2,
-    t.correlation_id, t.trace
-FROM json_each(?1) AS b CROSS JOIN task AS t ON t.key = b.value"""
 LEASE = "INSERT INTO lease (key, ns, worker, expires_at, length, tasks, part) VALUES (?, ?, ?, ?, ?, ?, 0)"
 NEXT = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
 
@@ -45,13 +39,6 @@ UPDATE task SET state = 'succeeded', version = version + 2, updated_at = max(?1,
     started_at = max(?1, updated_at), finished_at = max(?1, updated_at), owner = NULL, lease = NULL, result = NULL,
     error = NULL
 FROM json_each(?2) AS b WHERE task.key = b.value ->> 0 AND task.fence = b.value ->> 1 AND task.state = 'assigned'"""
-SUCCEED_EVENTS = """
-INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, trace)
-SELECT t.key, t.job, t.updated_at, t.ns, t.version + hop.column1, t.fence, t.attempts, hop.column2, hop.column3,
-    hop.column4, ?2, t.correlation_id, t.trace
-FROM json_each(?1) AS b CROSS JOIN task AS t ON t.key = b.value ->> 0
-    CROSS JOIN (VALUES (-1, 'task.started', 'assigned', 'running'),
-        (0, 'task.succeeded', 'running', 'succeeded')) AS hop"""
 
 
 class SqliteLimit:
@@ -70,13 +57,13 @@ class SqliteLimit:
         batch = orjson.dumps([(key, str(uuid7()), orjson.dumps(body).decode()) for key, body in rows]).decode()
         execute(SUBMIT_TASK, (batch, ns, queue, kind, policy, now))
         execute(SUBMIT_READY, (batch, queue, kind))
-        execute(SUBMIT_EVENT, (batch, now, ns, SUBMITTER))
+        self._write(self.numbers.submitted(), [(key, 1, 1, 0, now) for key in keys])
         execute("COMMIT")
 
     def claim(self, limit: int) -> Claimed:
         execute, queue, now = self._connection.execute, self.numbers.queue, _now()
         execute("BEGIN IMMEDIATE")
-        tasks = execute(PICK, (queue, limit)).fetchall()
+        tasks: list[Any] = execute(PICK, {"queue": queue, "limit": limit, "now": now}).fetchall()
         lease = 0
         if tasks:
             lease = self._next("lease_key", 1)
@@ -85,17 +72,20 @@ class SqliteLimit:
             execute(TAKE, (queue, limit))
             execute(ASSIGN, (now, WORKER, lease, keys))
             self._must_have_changed(len(tasks))
-            execute(CLAIM_EVENT, (keys, ACTOR))
+            self._write(self.numbers.claimed(), [task[:5] for task in tasks])
         execute("COMMIT")
         return Claimed(lease, tasks)
 
     def report(self, claimed: Claimed) -> None:
         execute = self._connection.execute
-        held = orjson.dumps([t[:2] for t in claimed.tasks]).decode()
+        held, now = orjson.dumps([(task[0], task[2]) for task in claimed.tasks]).decode(), _now()
         execute("BEGIN IMMEDIATE")
-        execute(SUCCEED, (_now(), held))
+        execute(SUCCEED, (now, held))
         self._must_have_changed(len(claimed.tasks))
-        execute(SUCCEED_EVENTS, (held, ACTOR))
+        # Nobody else has moved them since: what they are now need not be read.
+        moved = [(key, version + 2, *rest, max(now, ts)) for key, version, *rest, ts in (t[:5] for t in claimed.tasks)]
+        self._write(self.numbers.started(), [(key, version - 1, *rest) for key, version, *rest in moved])
+        self._write(self.numbers.succeeded(), moved)
         execute("COMMIT")
 
     def close(self) -> None:
@@ -104,6 +94,9 @@ class SqliteLimit:
     def _next(self, counter: str, count: int) -> int:
         value: Any = self._connection.execute(NEXT, (count, counter)).fetchall()[0][0]
         return int(value)
+
+    def _write(self, happened: Happened, tasks: list[Any]) -> None:
+        write_events(self._connection.execute, "sqlite", happened, tasks)
 
     def _must_have_changed(self, count: int) -> None:
         assert self._connection.changes() == count, "a guard of the limit did not hold"

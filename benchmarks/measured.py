@@ -15,16 +15,22 @@ from benchmarks.flow import flow
 from benchmarks.growth import beside
 from benchmarks.handlers import handlers
 from benchmarks.held import held
+from benchmarks.history import history
 from benchmarks.host import STORES, Host
+from benchmarks.http import http
 from benchmarks.limits import limits
 from benchmarks.memory import memory
 from benchmarks.peers import peers
 from benchmarks.pickup import pickup
 from benchmarks.submit import submit
 from benchmarks.targets import SAME_PROCESS
+from benchmarks.workers import workers
 
 PEERS = (*OURS_BESIDE_PEERS, *ON_POSTGRES, "huey-sqlite")
 BATCH = 500
+WORKERS = (1, 4, 8)
+GROWTH = ("idle", "queued", "finished", "held")
+"""What `growth` has under one name."""
 Figures = dict[str, Any]
 
 
@@ -40,16 +46,20 @@ class Sizes:
     callers: int = 64
     each: int = 50
     at_once: int = 500
-    idle: int = 1_000_000
+    beside: int = 1_000_000
+    finished: int = 10_000_000
     held_s: float = 300.0
-    queued: int = 100_000
+    events: int = 10_000_000
+    requests: int = 4_000
+    clients: int = 32
+    in_memory: int = 100_000
     stages: int = 10
     stage: int = 1_000
 
 
 QUICK = Sizes(
-    rounds=1, jobs=200, limit_jobs=200, pickups=3, submits=20, callers=8, each=3, at_once=50, idle=500, held_s=0.5,
-    queued=200, stages=2, stage=20,
+    rounds=1, jobs=200, limit_jobs=200, pickups=3, submits=20, callers=8, each=3, at_once=50, beside=500, finished=500,
+    held_s=0.5, events=2_000, requests=16, clients=4, in_memory=200, stages=2, stage=20,
 )  # fmt: skip
 
 
@@ -93,11 +103,42 @@ class Measured:
         )
 
     @cached_property
-    def idle(self) -> Figures:
+    def history(self) -> Figures:
         sizes = self._sizes
         return self._by_store(
-            "idle", lambda store: beside(self._host, store, "idle", sizes.idle, 2 * sizes.rounds, self._say)
+            "history", lambda store: history(self._host, store, sizes.events, sizes.rounds, self._say)
         )
+
+    @cached_property
+    def http(self) -> Figures:
+        sizes = self._sizes
+        return self._by_store(
+            "http",
+            lambda store: {"1": http(self._host, store, 1, sizes.requests, sizes.clients, sizes.rounds)},
+        )
+
+    @cached_property
+    def workers(self) -> Figures:
+        sizes = self._sizes
+        return self._by_store(
+            "workers", lambda store: workers(self._host, store, WORKERS, [1], sizes.jobs, sizes.rounds, self._say)
+        )
+
+    @cached_property
+    def idle(self) -> Figures:
+        return self._beside("idle", self._sizes.beside)
+
+    @cached_property
+    def queued(self) -> Figures:
+        return self._beside("queued", self._sizes.beside)
+
+    @cached_property
+    def finished(self) -> Figures:
+        return self._beside("finished", self._sizes.finished)
+
+    def _beside(self, case: str, count: int) -> Figures:
+        rounds = 2 * self._sizes.rounds
+        return self._by_store(case, lambda store: beside(self._host, store, case, count, rounds, self._say))
 
     @cached_property
     def held(self) -> Figures:
@@ -105,7 +146,7 @@ class Measured:
 
     @cached_property
     def memory(self) -> Figures:
-        return self._by_store("memory", lambda store: memory(self._host, store, self._sizes.queued))
+        return self._by_store("memory", lambda store: memory(self._host, store, self._sizes.in_memory))
 
     @cached_property
     def flow(self) -> Figures:
@@ -123,5 +164,5 @@ class Measured:
         """All that was measured so far, under the names that the commands give it."""
         # A cached property keeps its value under its own name.
         made = {name: value for name, value in vars(self).items() if hasattr(type(self), name)}
-        growth = {name: made.pop(name) for name in ("idle", "held") if name in made}
+        growth = {name: made.pop(name) for name in GROWTH if name in made}
         return {**made, **({"growth": growth} if growth else {})}

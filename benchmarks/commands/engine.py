@@ -9,6 +9,7 @@ import click
 
 from benchmarks.commands import options
 from benchmarks.host import Host
+from benchmarks.log_shapes import ENCODINGS
 
 Figures = dict[str, Any]
 by_batch = options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
@@ -81,4 +82,23 @@ def submit(as_json: bool, stores: tuple[str, ...], jobs: int, callers: int, each
     options.show(options.measured("submit", stores, of), as_json)
 
 
-COMMANDS = (core, limit, submit)
+@click.command()
+@options.as_json
+@options.stores
+@options.chosen("--encoding", list(ENCODINGS))
+@options.chosen("--order", ["in_order", "shuffled"], argument="orders")
+@click.option("--events", default=40_000, show_default=True, type=click.IntRange(4), help="In each log; 4 for a job.")
+@options.rounds(3)
+def log(
+    as_json: bool, stores: tuple[str, ...], names: tuple[str, ...], orders: tuple[str, ...], events: int, rounds: int
+) -> None:
+    """Bytes, CPU time and reads of the log of a drain by hand, in several encodings. `x_` is the ratio to rows."""
+    from benchmarks.log import log as measure
+
+    def of(host: Host, store: str) -> Figures:
+        return measure(host, store, names, orders, events, rounds, options.say)
+
+    options.show(options.measured("log", stores, of), as_json)
+
+
+COMMANDS = (core, limit, submit, log)

@@ -15,7 +15,11 @@ from benchmarks.host import Host
 @options.stores
 @click.option("--batch", "batches", default="1,100", callback=options.sizes, help="Jobs in a request.")
 @options.jobs(None, "Jobs for each measurement; by default more for larger batches.")
-@click.option("--clients", type=click.IntRange(1, 500), help="Connections at once: 16, of a dialect 8 by default.")
+@click.option(
+    "--clients",
+    type=click.IntRange(1, 500),
+    help="Connections at once: by default 32 with one job in a request, else 16; of a dialect 8.",
+)
 @click.option(
     "--dialect", type=click.Choice(["jobnik", "mcp"]), help="Tasks that clients of this dialect take and complete."
 )
@@ -43,14 +47,13 @@ def http(
     if dialect is not None:
         options.show(options.measured("http", stores, of_dialect), as_json)
         return
-    clients = clients or 16
 
     def of(host: Host, store: str) -> dict[str, Any]:
         found = {}
         for batch in batches:
-            many = jobs or (2_000 if batch == 1 else 20_000)
-            options.say(f"{store}, {batch} jobs in a request, {many:,} jobs, {clients} clients, {rounds} rounds")
-            found[str(batch)] = measure(host, store, batch, many, clients, rounds)
+            many, at_once = jobs or (4_000 if batch == 1 else 20_000), clients or (32 if batch == 1 else 16)
+            options.say(f"{store}, {batch} jobs in a request, {many:,} jobs, {at_once} clients, {rounds} rounds")
+            found[str(batch)] = measure(host, store, batch, many, at_once, rounds)
         return found
 
     options.show(options.measured("http", stores, of), as_json)

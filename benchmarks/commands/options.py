@@ -47,10 +47,12 @@ def jobs(default: int | None, text: str = "Jobs for each measurement.", least: i
     return click.option("--jobs", default=default, show_default=True, type=click.IntRange(least), help=text)
 
 
-def chosen(option: str, names: list[str], text: str = "Only these; all by default.") -> Callable[[Any], Any]:
+def chosen(
+    option: str, names: list[str], text: str = "Only these; all by default.", argument: str = "names"
+) -> Callable[[Any], Any]:
     """An option that chooses some of these names, all without it."""
     return click.option(
-        option, "names", multiple=True, type=click.Choice(names), help=text,
+        option, argument, multiple=True, type=click.Choice(names), help=text,
         callback=lambda *given: tuple(dict.fromkeys(given[-1])) or tuple(names),
     )  # fmt: skip
 

@@ -48,7 +48,9 @@ def test_many_at_once_are_written_as_one_by_one(engine: Engine, count: int) -> N
 
 def written(engine: Engine, table: str, order: str) -> list[dict[str, Any]]:
     """The rows of a table without what tells one task from another."""
-    own = {"task": {"key", "job", "id", "events"}, "event": {"id", "entity", "job", "batch", "place"}}.get(table, {"task"})
+    own = {"task": {"key", "job", "id", "events"}, "event": {"id", "entity", "job", "batch", "place"}}.get(
+        table, {"task"}
+    )
     with engine.store.snapshot() as snapshot:
         rows = snapshot.select(f"SELECT * FROM onetray.{table} ORDER BY {order}")
     return [{name: value for name, value in row.items() if name not in own} for row in rows]

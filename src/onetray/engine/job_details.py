@@ -80,7 +80,7 @@ class JobApi(DatabaseReads):
         self.check(namespace=namespace, after=after, limit=limit)
         status = self.job_status(job, namespace=namespace)
         if status.entity == TASK.entity:
-            events = events_of_task(self.store, status.key, after, limit)
+            events = events_of_task(self.store, status.id, namespace, after, limit)
         else:
             events = self._events_of_flow_and_stages(status.key, after, limit)
         return [event_of(event) for event in events]

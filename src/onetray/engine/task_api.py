@@ -73,8 +73,10 @@ class TaskApi(DatabaseReads):
     ) -> list[Event]:
         """The events of a task, in order."""
         self.check(namespace=namespace, after=after, limit=limit)
-        key = self.task(task, namespace=namespace, raw=True).key
-        return [event_of(e, raw) for e in events_of_task(self.store, key, after, limit)]
+        events = events_of_task(self.store, task_id(task), namespace, after, limit)
+        if not events:
+            self.task(task, namespace=namespace, raw=True)
+        return [event_of(e, raw) for e in events]
 
     @read(by_owner)
     def events_by_correlation(

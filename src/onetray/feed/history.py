@@ -21,10 +21,17 @@ FIRST_ROWS = 16
 LAST = 2**62
 
 
-def events_of_task(store: Store, key: int, after: int, limit: int) -> list[Event]:
-    """One task's history, in order, without the feed's barrier."""
-    rows = store.read("batches_of_task", key=key, after=after, limit=limit)
-    return shown(store, _entries(rows))
+def events_of_task(store: Store, id_: str, namespace: str, after: int, limit: int) -> list[Event]:
+    """One task's history, in order, without the feed's barrier. Empty if there is no such task."""
+    rows = store.read("batches_of_task", id=id_, namespace=namespace, after=after, limit=limit)
+    events = []
+    for row in rows:
+        e = entry_at(EventBatch._make(row[1:18]), row.event)
+        events.append(Event(
+            e.id, row.flow_id or id_, id_, e.type, e.ts, e.actor, row.correlation_id or id_, e.cause,
+            e.trace or row.task_trace, e.payload, e.version, e.was, e.state, e.fence, e.attempts, namespace,
+        ))  # fmt: skip
+    return events
 
 
 def events_of_entities(store: Store, keys: Sequence[int], after: int, limit: int) -> list[Event]:

@@ -424,6 +424,32 @@ class EntityEventRow(NamedTuple):
     varied: str | None
 
 
+class TaskEventRow(NamedTuple):
+    """An event of a task, the row of the log that contains it, and what it shows of the task."""
+
+    event: int
+    id: int
+    size: int
+    ts: int
+    ns: int | None
+    type: str
+    was: str | None
+    state: str | None
+    actor: str | None
+    entity: int | None
+    job: int | None
+    version: int | None
+    fence: int | None
+    attempts: int | None
+    cause: str | None
+    trace: str | None
+    payload: str | None
+    varied: str | None
+    correlation_id: str | None
+    task_trace: str | None
+    flow_id: str | None
+
+
 class EventEntityRow(NamedTuple):
     """What an event shows of the task, stage or flow that it is about."""
 

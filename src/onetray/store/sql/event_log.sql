@@ -39,12 +39,13 @@ WHERE n.id >= {new_event} AND n.id < {new_event} + :size AND n.state IS NULL
 onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
 
 -- name: batches_of_task
--- row: EntityEventRow
--- The events of a task: its transitions, which its row lists, and its notes.
+-- row: TaskEventRow
+-- The events of a task, its transitions, which its row lists, and its notes, with what they show of the task.
 SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
-    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied
-FROM onetray.task AS t CROSS JOIN {events_and_notes:t} JOIN {batch_of_i}
-WHERE t.key = :key AND i.value > :after ORDER BY i.value LIMIT :limit
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
+    CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS flow_id
+FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN {events_and_notes:t} JOIN {batch_of_i}
+WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit
 
 -- name: batches_of_entities
 -- row: EntityEventRow

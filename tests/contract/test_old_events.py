@@ -1,4 +1,4 @@
-"""A database with a row for each event is migrated to the log in batches: nothing is lost, whatever happens meanwhile."""
+"""A database with a row for each event is migrated to the log in batches, and nothing is lost."""
 
 from __future__ import annotations
 

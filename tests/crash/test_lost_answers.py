@@ -23,10 +23,11 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.http_keys import HeldKey
 from onetray.engine.retention import Retention
-from onetray.store import open_store
+from onetray.store import old_events, open_store
 from onetray.store.schema import migrations
+from tests.support import version_12
 from tests.support.cluster import Server
-from tests.support.engines import engine_on
+from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import wait_until
 from tests.support.proxy import LOSE_ANSWER, LOSE_REQUEST, Proxy
 from tests.support.tasks import submit, take
@@ -373,6 +374,26 @@ def test_migrations_go_on_after_a_lost_commit(pg_url: str, monkeypatch: pytest.M
             store.close()
 
 
+@pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
+def test_old_events_are_moved_once_though_a_commit_is_lost(
+    pg_url: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_events, "STEP", 200)
+    before = version_12.make(pg_url)
+    with Proxy(pg_url) as proxy:
+        store = open_store(proxy.url, migrate=False)
+        try:
+            # The first COMMIT is that of a migration; the next ones move events.
+            with losing(proxy, lost, 3, monkeypatch) as commits:
+                store.migrate()
+            assert (proxy.cuts, commits.seen > 3) == (1, True)
+        finally:
+            store.close()
+    with engine_on(pg_url) as engine:
+        assert [e.id for e in engine.feed.read(0, 10_000).events] == [event["id"] for event in before]
+        must_verify(engine)
+
+
 def test_a_worker_that_loses_answers_while_it_registers_goes_on(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,4 +427,5 @@ def test_nothing_is_written_in_another_way() -> None:
     """A COMMIT is resolved in one place: by `store.write`, or by the committer, whose batches are in batch.py."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
     assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands"}
-    assert callers("write", sources) == {function for functions in CASES.values() for function in functions}
+    of_cases = {function for functions in CASES.values() for function in functions}
+    assert callers("write", sources) == of_cases | {"move_old_events"}, "the last one has a test of its own"

@@ -74,8 +74,7 @@ def test_no_sql_in_python_names_a_state(path: Path) -> None:
 
 def everything(dialect: str) -> list[Statement]:
     all_ = statements_for(dialect)
-    moves = [s for move in all_.moves.values() for s in (move.update, move.events) if s is not None]
-    return [*all_.by_name.values(), *moves]
+    return [*all_.by_name.values(), *all_.moves.values()]
 
 
 def test_both_databases_have_the_same_statements() -> None:

@@ -22,6 +22,7 @@ from onetray.domain.task import Beaten, Receipt, Verdict
 from onetray.domain.verbs import VERBS
 from onetray.engine import Engine
 from onetray.verify import _violations
+from onetray.verify.checks import EVENTS as DECODED
 from onetray.verify.checks import passes
 from tests.property.flow_walk import BESIDE, REPORTS, Cmd, Guide, Known, Walk
 from tests.property.twins import Hand
@@ -255,6 +256,7 @@ def _in_order(events: list[Any]) -> list[Any]:
 
 def must_stand(engine: Engine) -> None:
     with engine.store.snapshot() as snapshot:
+        snapshot.decode_events(DECODED)
         for one in passes(engine.store.dialect):
             if one.name in NOW:
                 found = _violations(snapshot, one, 20)

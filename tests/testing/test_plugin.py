@@ -60,7 +60,7 @@ BREAK = """
 def test_it(onetray_app, onetray_harness):
     onetray_app.submit("double", {"n": 2})
     with onetray_harness.engine.store.transaction() as tx:
-        tx.query("prune_events", keys=[1])
+        tx.query("delete_batches", keys=[1])
 """
 
 

@@ -14,7 +14,7 @@ from onetray.domain.checks import id_or_none
 from onetray.domain.task import Event
 from onetray.store.base import Store
 from onetray.store.event_log import Entry, decode, entry_at
-from onetray.store.rows import EntityEventRow, EventBatch, EventEntityRow
+from onetray.store.rows import EntityEventRow, EventBatch, EventEntityRow, TaskEventRow
 
 FIRST_ROWS = 16
 """How many rows of the log a page reads at first: one may have a thousand events, or a single one."""
@@ -26,7 +26,7 @@ def events_of_task(store: Store, id_: str, namespace: str, after: int, limit: in
     rows = store.read("batches_of_task", id=id_, namespace=namespace, after=after, limit=limit)
     events = []
     for row in rows:
-        e = entry_at(EventBatch._make(row[1:18]), row.event)
+        e = entry_at(batch_of(row), row.event)
         events.append(Event(
             e.id, row.flow_id or id_, id_, e.type, e.ts, e.actor, row.correlation_id or id_, e.cause,
             e.trace or row.task_trace, e.payload, e.version, e.was, e.state, e.fence, e.attempts, namespace,
@@ -106,7 +106,14 @@ def _batches(
 
 
 def _entries(rows: Iterable[EntityEventRow]) -> list[Entry]:
-    return [entry_at(EventBatch._make(row[1:]), row.event) for row in rows]
+    return [entry_at(batch_of(row), row.event) for row in rows]
+
+
+def batch_of(row: EntityEventRow | TaskEventRow) -> EventBatch:
+    return EventBatch(
+        row.id, row.size, row.ts, row.ns, row.type, row.was, row.state, row.actor, row.entity, row.job, row.version,
+        row.fence, row.attempts, row.cause, row.trace, row.payload, row.varied,
+    )  # fmt: skip
 
 
 def _first(entries: Iterator[Entry], limit: int) -> list[Entry]:

@@ -20,10 +20,10 @@ from onetray.domain.listing import (
     QueueDepth,
 )
 from onetray.domain.policy import Policy
-from onetray.domain.task import DeadLetter, Event, Holding, LogLine, TaskProgress
+from onetray.domain.task import DeadLetter, Holding, LogLine, TaskProgress
 
 VALUES = (
-    Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Event, Holding,
+    Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Holding,
     JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 

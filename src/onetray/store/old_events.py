@@ -30,7 +30,9 @@ _ARE_LEFT = {
     SQLITE: ("SELECT count(*) FROM sqlite_schema WHERE name = 'old_event'",),
     POSTGRES: (
         f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",
-        "SELECT CASE WHEN to_regclass('onetray.old_event') IS NULL THEN 0 ELSE 1 END",
+        # By a query: to_regclass may answer from a cache that is older than the lock.
+        "SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = 'onetray' AND c.relname = 'old_event'",
     ),
 }
 _FIRST = """

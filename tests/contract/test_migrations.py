@@ -213,7 +213,7 @@ def test_the_states_of_the_schema_are_those_of_the_lifecycle() -> None:
 
 def test_the_columns_that_a_submit_writes_are_columns_of_the_table() -> None:
     text = "".join(migration(POSTGRES, number) for number in migrations())
-    for word, table in (("task_columns", "task"), ("member_columns", "task"), ("event_columns", "event")):
+    for word, table in (("task_columns", "task"), ("member_columns", "task"), ("batch_row", "event_batch")):
         (body,) = re.findall(rf"CREATE TABLE onetray\.{table} \((.+?)\n\)", text, re.DOTALL)
         there = set(re.findall(r"^    (\w+) ", body, re.MULTILINE)) | set(
             re.findall(rf"ALTER TABLE onetray\.{table} ADD COLUMN (\w+)", text)

@@ -16,6 +16,7 @@ from onetray.engine.batch import run_in_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.create import intern_flows
 from onetray.engine.submit import intern
+from onetray.store.event_log import BLOCK
 from onetray.store.postgres import PostgresTx
 
 
@@ -59,8 +60,9 @@ class Writer:
         return [id for (id,) in self._tx._connection.execute(sql).fetchall()]
 
     def _last(self) -> int:
+        """The last id of the last block that was taken."""
         row: Any = self._tx._connection.execute("SELECT last_value FROM onetray.event_id").fetchone()
-        return int(row[0])
+        return int(row[0]) + BLOCK - 1
 
 
 @contextmanager

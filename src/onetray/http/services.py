@@ -39,6 +39,7 @@ logger = logging.getLogger("onetray.http")
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+C = TypeVar("C", bound=Command)
 SHARED_COMMANDS = 10
 """Up to this many commands of a request share a transaction with other requests. More get their own."""
 READY_S = 2.0
@@ -89,10 +90,16 @@ class Services:
 
     async def call(self, command: Command) -> Any:
         """Carry out a command in a transaction shared with other requests. Returns its value or raises its error."""
-        with otel.span_around(command.verb, "PRODUCER" if command.verb.startswith("submit") else "INTERNAL") as span:
+        with otel.span_around(command.verb, _span_kind(command)) as span:
             self._carry([command], span)
             (verdict,) = await self._commands().put((command,))
             return verdict.unwrap()
+
+    async def call_by(self, work: Callable[[Services, list[C]], Sequence[R]], command: C) -> R:
+        """Let a function carry out a command, together with those of other requests: see `gather`."""
+        with otel.span_around(command.verb, _span_kind(command)) as span:
+            self._carry([command], span)
+            return await self.gather(work, command)
 
     async def run(self, commands: Sequence[Command]) -> list[Verdict]:
         """Carry out the commands of one request. Returns one verdict per command."""
@@ -136,6 +143,10 @@ class Services:
                     await asyncio.wait_for(result, CLOSE_S)
             except Exception:
                 logger.exception("a shutdown callback failed")
+
+
+def _span_kind(command: Command) -> str:
+    return "PRODUCER" if command.verb.startswith("submit") else "INTERNAL"
 
 
 def services_of(request: Request) -> Services:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -78,19 +78,26 @@ def begin(name: str, kind: str, parent: str | None = None, **attributes: Any) ->
     return None if tracer_ is None else Span(tracer_, name, kind, parent, attributes)
 
 
-@contextmanager
-def span_around(name: str, kind: str, parent: str | None = None, **attributes: Any) -> Iterator[Span | None]:
+_NO_SPAN: nullcontext[None] = nullcontext()
+
+
+def span_around(
+    name: str, kind: str, parent: str | None = None, **attributes: Any
+) -> AbstractContextManager[Span | None]:
     """`begin` for a `with` block, which fails the span if the block raises."""
     span = begin(name, kind, parent, **attributes)
+    return _NO_SPAN if span is None else _closing(span)
+
+
+@contextmanager
+def _closing(span: Span) -> Iterator[Span]:
     try:
         yield span
     except BaseException as e:
-        if span is not None:
-            span.failed(e)
+        span.failed(e)
         raise
     finally:
-        if span is not None:
-            span.close()
+        span.close()
 
 
 def here() -> str | None:

@@ -13,15 +13,17 @@ from fastapi.testclient import TestClient
 
 from onetray.dialects.kit import without_paths
 from onetray.dialects.so1.job import STATES, TERMINAL
+from onetray.dialects.so1.routes import _submit_all
 from onetray.domain.clock import VirtualClock
-from onetray.domain.errors import Unavailable
+from onetray.domain.commands import Submit
+from onetray.domain.errors import InvalidInput, Unavailable
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, TASK
 from onetray.domain.policy import Policy
 from onetray.domain.task import MAX_SPARED
 from onetray.engine import Engine
 from onetray.http.app import build
-from onetray.http.services import HttpConfig
+from onetray.http.services import HttpConfig, Services
 from tests.support.cases import each_case
 from tests.support.live import Frame, parsed, serving, stream
 from tests.support.tasks import STATES as TASK_STATES
@@ -146,18 +148,47 @@ def test_a_submit_is_answered_with_202_and_a_pending_job(api: TestClient) -> Non
 def test_a_submit_is_pending_however_quick_the_worker_is(
     api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = engine.task
+    ask = engine.tasks_by_id
 
     def after_the_worker(*args: Any, **kwargs: Any) -> Any:
         engine.succeed(running(engine))
-        monkeypatch.setattr(engine, "task", ask)
+        monkeypatch.setattr(engine, "tasks_by_id", ask)
         return ask(*args, **kwargs)
 
-    monkeypatch.setattr(engine, "task", after_the_worker)
+    monkeypatch.setattr(engine, "tasks_by_id", after_the_worker)
     new = post(api).json()["job"]
     assert new["state"] == "pending"
     assert "completedAt" not in new
     assert job(api, new["id"])["state"] == "success"
+
+
+def test_submits_that_arrive_together_are_read_together_and_answered_apart(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.declare({"secret": Policy(redact=("pin",))}, namespace="b")
+    first = engine.submit("deploy", namespace="a", idempotency_key="k")
+    commands = [
+        Submit(kind="deploy", payload={"n": 1}, namespace="a"),
+        Submit(kind="deploy", namespace="a", idempotency_key="k"),
+        Submit(kind="", namespace="a"),
+        Submit(kind="deploy", payload={"n": 2}, namespace="a"),
+        Submit(kind="secret", payload={"pin": 1234}, namespace="b"),
+    ]
+    reads: list[str] = []
+    read = engine.tasks_by_id
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        reads.append(kwargs["namespace"])
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "tasks_by_id", counted)
+    done = _submit_all(Services(engine, HttpConfig()), commands)
+    assert sorted(reads) == ["a", "b"]
+    assert [None if task is None else task.payload for _, task in done] == [
+        {"n": 1}, None, None, {"n": 2}, {"pin": "***"},
+    ]  # fmt: skip
+    assert (done[1][0].unwrap().id, done[1][0].unwrap().repeated) == (first.id, True)
+    assert isinstance(done[2][0].error, InvalidInput)
 
 
 def test_inputs_may_be_left_out(api: TestClient) -> None:
@@ -700,6 +731,7 @@ CONTRACT: dict[str, list[Callable[..., None]]] = {
     "POST /api/jobs {action, inputs}: 202 {requestId, job}, state pending": [
         test_a_submit_is_answered_with_202_and_a_pending_job,
         test_a_submit_is_pending_however_quick_the_worker_is, test_inputs_may_be_left_out,
+        test_submits_that_arrive_together_are_read_together_and_answered_apart,
     ],
     "Idempotency-Key (UUIDv4)": [test_a_key_that_is_no_uuid4_is_refused],
     "kept 24 h": [

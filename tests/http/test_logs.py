@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import sys
@@ -18,7 +19,7 @@ from onetray.engine import Engine
 from onetray.http import app as app_module
 from onetray.http.app import build
 from onetray.http.auth.scopes import Reader
-from onetray.log_format import JsonLines, TextLines
+from onetray.log_format import JsonHandler, JsonLines, TextLines, log_facts
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FORGED = 'x\n{"level": "error"}\r2026-01-01 ERROR forged \x1b[31m \u2028 \x00'
@@ -151,3 +152,68 @@ def test_lines_of_text_cannot_be_broken_and_tracebacks_are_set_in() -> None:
     assert r"x\n{" in first
     assert rest
     assert all(line.startswith("    ") and line.isprintable() for line in rest)
+
+
+@pytest.fixture
+def shop_log() -> Any:
+    """A logger of its own, whose lines go to a text: the logger and the text."""
+    stream = io.StringIO()
+    logger = logging.Logger("shop", logging.INFO)
+    logger.addHandler(JsonHandler(stream))
+    return logger, stream
+
+
+@pytest.mark.parametrize("name", ["ann", "Zoë \u2028", FORGED], ids=["plain", "not ASCII", "forged"])
+def test_a_line_of_facts_is_the_same_with_and_without_a_record(shop_log: Any, name: str) -> None:
+    logger, stream = shop_log
+    facts = {"principal": name, "ms": 1.25, "status": 200}
+    log_facts(logger, logging.INFO, f"hello {name}", facts)
+    logger.addFilter(lambda record: True)
+    log_facts(logger, logging.INFO, f"hello {name}", facts)
+    assert stream.getvalue().isascii()
+    short, long = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert len(short.pop("time")) == len(long.pop("time"))
+    assert list(short) == list(long) == ["level", "logger", "message", "principal", "ms", "status"]
+    assert short == long
+
+
+def test_facts_that_are_not_wanted_are_not_written(shop_log: Any) -> None:
+    logger, stream = shop_log
+    log_facts(logger, logging.DEBUG, "hello", {})
+    logger.handlers[0].setLevel(logging.ERROR)
+    log_facts(logger, logging.INFO, "hello", {})
+    assert not stream.getvalue()
+
+
+def test_whoever_else_listens_gets_a_record(shop_log: Any) -> None:
+    logger, stream = shop_log
+    seen: list[logging.LogRecord] = []
+    listener = logging.Handler()
+    listener.emit = seen.append  # type: ignore[method-assign]
+    logger.addHandler(listener)
+    log_facts(logger, logging.INFO, "hello", {"status": 200})
+    assert json.loads(stream.getvalue())["status"] == 200
+    assert [(record.getMessage(), record.facts) for record in seen] == [("hello", {"status": 200})]  # type: ignore[attr-defined]
+
+
+def test_a_program_that_makes_its_own_records_gets_them(shop_log: Any) -> None:
+    logger, _ = shop_log
+    made: list[logging.LogRecord] = []
+
+    def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        made.append(logging.LogRecord(*args, **kwargs))
+        return made[-1]
+
+    logging.setLogRecordFactory(factory)
+    try:
+        log_facts(logger, logging.INFO, "hello", {})
+    finally:
+        logging.setLogRecordFactory(logging.LogRecord)
+    assert len(made) == 1
+
+
+def test_a_closed_stream_fails_no_request(shop_log: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logger, stream = shop_log
+    stream.close()
+    log_facts(logger, logging.INFO, "hello", {})
+    assert "--- Logging error ---" in capsys.readouterr().err

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from onetray.engine import Engine
-from onetray.http.limits.protocol import MAX_HEAD_BYTES
+from onetray.http.limits.protocol import MAX_HEAD_BYTES, Exchange
 from tests.support.live import WAIT_S, Live, serving
 
 LINE = b"GET /api/v1/version HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -103,3 +106,84 @@ def test_a_large_body_is_no_head(live: Live) -> None:
     body = json.dumps({"kind": "noop", "payload": {"text": "x" * 4 * MAX_HEAD_BYTES}}).encode()
     head = POST + b"Content-Length: %d\r\n\r\n" % len(body)
     assert told(live, head, *[body[n : n + 10_000] for n in range(0, len(body), 10_000)])[0][0] == 201
+
+
+def answer_to(live: Live, request: bytes) -> bytes:
+    """All that a connection brings until the server has closed it, or the response to a HEAD is there."""
+    with socket.create_connection(("127.0.0.1", live.port), WAIT_S) as there:
+        there.sendall(request)
+        found = b""
+        while part := there.recv(65_536):
+            found += part
+            if request.startswith(b"HEAD") and found.endswith(b"\r\n\r\n"):
+                break
+        return found
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["kept", "closed"])
+def test_a_response_in_one_write_has_the_headers_of_any_other(live: Live, close: bool) -> None:
+    post = POST + (b"Connection: close\r\n" if close else b"") + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+    # The second request closes the connection that the first one leaves open.
+    last = b"" if close else LINE + b"Connection: close\r\n\r\n"
+    head, _, rest = answer_to(live, post + last).partition(b"\r\n\r\n")
+    status, *lines = head.split(b"\r\n")
+    headers = dict(line.split(b": ", 1) for line in lines)
+    assert status == b"HTTP/1.1 201 Created"
+    assert len(headers) == len(lines)
+    assert headers[b"content-type"] == b"application/json"
+    assert headers[b"location"].startswith(b"/api/v1/jobs/")
+    assert {b"date", b"x-request-id", b"x-content-type-options", b"content-security-policy"} <= headers.keys()
+    assert headers[b"cache-control"] == b"no-store"
+    assert headers.get(b"connection") == (b"close" if close else None)
+    assert json.loads(rest[: int(headers[b"content-length"])])["state"] == "queued"
+
+
+def test_a_head_request_gets_the_length_and_no_body(live: Live) -> None:
+    for path in (b"/api/v1/version", b"/api/v1/jobs"):
+        head = answer_to(live, b"HEAD " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\r\ncontent-length: " in head
+
+
+class Cycle:
+    """What one response needs of uvicorn's cycle."""
+
+    def __init__(self, **changed: bool) -> None:
+        self.default_headers = [(b"date", b"today")]
+        self.response_started = self.response_complete = self.disconnected = False
+        self.waiting_for_100_continue, self.keep_alive = True, True
+        self.flow = SimpleNamespace(write_paused=changed.pop("write_paused", False))
+        self.message_event, self.written, self.ended = asyncio.Event(), list[bytes](), 0
+        vars(self).update(changed)
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def on_response(self) -> None:
+        self.ended += 1
+
+
+def test_a_response_is_sent_in_one_write() -> None:
+    cycle: Any = Cycle()
+    assert Exchange(cycle, cycle).send_at_once(201, [(b"content-length", b"2")], b"{}")
+    assert cycle.written == [b"HTTP/1.1 201 Created\r\ndate: today\r\ncontent-length: 2\r\n\r\n{}"]
+    assert (cycle.ended, cycle.response_complete, cycle.message_event.is_set()) == (1, True, True)
+    assert not cycle.waiting_for_100_continue
+
+
+@pytest.mark.parametrize(
+    ("changed", "header"),
+    [
+        ({"write_paused": True}, b"1"),
+        ({"disconnected": True}, b"1"),
+        ({"response_started": True}, b"1"),
+        ({"keep_alive": False}, b"1"),
+        ({}, b"1\r\nset-cookie: a"),
+    ],
+    ids=["unread", "disconnected", "started", "last of its connection", "a header with a line break"],
+)
+def test_what_is_not_an_ordinary_response_is_left_to_uvicorn(changed: dict[str, bool], header: bytes) -> None:
+    cycle: Any = Cycle(**changed)
+    started = cycle.response_started
+    assert not Exchange(cycle, cycle).send_at_once(200, [(b"content-length", b"2"), (b"x-a", header)], b"{}")
+    assert (cycle.written, cycle.ended, cycle.response_started) == ([], 0, started)

@@ -57,6 +57,20 @@ def test_the_index_finds_the_route_that_a_router_would_take() -> None:
     assert seen > 4 * len(routes)
 
 
+def test_a_fixed_path_gives_way_to_a_parameter_that_was_declared_before_it() -> None:
+    router = APIRouter(route_class=GuardedRoute)
+
+    async def answer() -> None: ...
+
+    for path in ("/first", "/{name}", "/second"):
+        router.add_api_route(path, answer, methods=["GET"])
+    index = RouteIndex(router.routes, no_router)
+    for path, expected in (("/first", "/first"), ("/second", "/{name}")):
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path}
+        assert index._find(scope) is not None
+        assert scope["route"].path == expected
+
+
 @pytest.mark.parametrize("path", ["/nowhere", "/api/v1", "/" * (MAX_SEGMENTS + 2), "/api/v1/jobs/", "//api/v1/jobs"])
 def test_what_no_route_has_is_left_to_the_router(path: str) -> None:
     assert RouteIndex(guarded(), no_router)._find({"type": "http", "method": "POST", "path": path}) is None

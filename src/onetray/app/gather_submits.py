@@ -22,37 +22,60 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
+class Waiting(Generic[Item, Answer]):
+    """The items of one caller, and the future of their answers."""
+
+    __slots__ = ("answers", "items")
+
+    def __init__(self, items: Sequence[Item], answers: asyncio.Future[Sequence[Answer]]) -> None:
+        self.items, self.answers = items, answers
+
+
 class Gathering(Generic[Item, Answer]):
     """The batches of one loop. Everything but `work`, which answers a whole batch, runs on the loop."""
 
     def __init__(self, work: Callable[[list[Item]], Sequence[Answer]], limit: int) -> None:
         self._work, self._limit = work, limit
-        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._waiting: list[Waiting[Item, Answer]] = []
         self._busy = False
         # Its own thread: one batch runs at a time. The thread ends with this object, which must not hold its loop: the
         # loop holds it.
         self._thread = ThreadPoolExecutor(1, "onetray-batch")
 
     async def call(self, item: Item) -> Answer:
+        return (await self.put((item,)))[0]
+
+    def put(self, items: Sequence[Item]) -> asyncio.Future[Sequence[Answer]]:
+        """Add items that are carried out in one batch. Await what it returns for their answers."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((item, answer))
+        unit: Waiting[Item, Answer] = Waiting(items, loop.create_future())
+        self._waiting.append(unit)
         if not self._busy:
             self._busy = True
             # In the next iteration of the loop, so that the batch has all submits of this one.
             loop.call_soon(self._send, loop)
-        return await answer
+        return unit.answers
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+        count = self._next_count()
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
         self._thread.submit(self._run, loop, batch)
 
-    def _run(self, loop: asyncio.AbstractEventLoop, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    def _next_count(self) -> int:
+        """How many callers the next batch serves: at least one."""
+        size = 0
+        for count, unit in enumerate(self._waiting):
+            size += len(unit.items)
+            if size > self._limit:
+                return max(count, 1)
+        return len(self._waiting)
+
+    def _run(self, loop: asyncio.AbstractEventLoop, batch: list[Waiting[Item, Answer]]) -> None:
         """Run a batch, in the thread. Calls back by itself: a chain of futures would cost as much as a request."""
         error: BaseException | None = None
         answers: Sequence[Answer] = ()
         try:
-            answers = self._work([item for item, _ in batch])
+            answers = self._work([item for unit in batch for item in unit.items])
         except BaseException as e:
             error = e
         # The loop may be closed: then nobody waits for the answers.
@@ -62,17 +85,20 @@ class Gathering(Generic[Item, Answer]):
     def _answer(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: list[tuple[Item, asyncio.Future[Answer]]],
+        batch: list[Waiting[Item, Answer]],
         answers: Sequence[Answer],
         error: BaseException | None,
     ) -> None:
-        for i, (_, answer) in enumerate(batch):
-            if answer.done():
-                continue  # The caller was cancelled; its command was carried out all the same.
-            if error is not None:
-                answer.set_exception(error)
+        start = 0
+        for unit in batch:
+            end = start + len(unit.items)
+            if unit.answers.done():
+                pass  # The caller was cancelled; its commands were carried out all the same.
+            elif error is not None:
+                unit.answers.set_exception(error)
             else:
-                answer.set_result(answers[i])
+                unit.answers.set_result(answers[start:end])
+            start = end
         self._busy = bool(self._waiting)
         if self._busy:
             self._send(loop)

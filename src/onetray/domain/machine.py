@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
 
 USER, WORKER, SYSTEM = "user", "worker", "system"
@@ -93,26 +93,33 @@ class Machine:
 
     def actions(self, state: str, actor: str = USER) -> tuple[str, ...]:
         """The names of the transitions that this actor may make from this state."""
-        return _actions(self.transitions, state, actor)
+        return self._actions.get((state, actor), ())
 
     def path(self, transition: Transition, state: str) -> tuple[Transition, ...]:
         """The transitions to record, implied ones first; empty if the transition is not possible from this state."""
-        return _path(self.transitions, transition, state)
+        return self._paths.get((transition.name, state), ())
 
+    # Tables, not cached functions: the hash of all transitions would cost more than the answer.
 
-@lru_cache(maxsize=256)
-def _actions(transitions: tuple[Transition, ...], state: str, actor: str) -> tuple[str, ...]:
-    return tuple(t.name for t in transitions if actor in t.by and _path(transitions, t, state))
+    @cached_property
+    def _actions(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        return {
+            (state, actor): tuple(t.name for t in self.transitions if actor in t.by and self.path(t, state))
+            for state in self.ranks
+            for actor in ACTORS
+        }
 
+    @cached_property
+    def _paths(self) -> Mapping[tuple[str, str], tuple[Transition, ...]]:
+        return {(last.name, state): self._path(last, state) for last in self.transitions for state in self.ranks}
 
-@lru_cache(maxsize=256)
-def _path(transitions: tuple[Transition, ...], last: Transition, state: str) -> tuple[Transition, ...]:
-    if state in last.sources:
-        return (last,)
-    for first in transitions:
-        if first.name == last.implies and state in first.sources:
-            return (first, last)
-    return ()
+    def _path(self, last: Transition, state: str) -> tuple[Transition, ...]:
+        if state in last.sources:
+            return (last,)
+        for first in self.transitions:
+            if first.name == last.implies and state in first.sources:
+                return (first, last)
+        return ()
 
 
 def check(machine: Machine) -> None:

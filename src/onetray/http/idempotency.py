@@ -24,11 +24,13 @@ from onetray.http import problems
 from onetray.http.auth.scopes import Principal, principal_of
 from onetray.http.json_answers import Json
 from onetray.http.limits.requests import SMALL_BODY_BYTES
+from onetray.http.request import header_values
 from onetray.http.services import Services, services_of
 from onetray.store.retry_transaction import MayBeRepeated
 
 logger = logging.getLogger("onetray.http")
 
+KEY_HEADER = b"idempotency-key"
 KEPT_PROBLEMS = (404, 409)
 """Errors that are stored: they are decisions about a valid request. Other errors may not occur again."""
 ANSWER_BYTES = 256_000
@@ -44,9 +46,10 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 def key_of(request: Request) -> str | None:
     """The request's Idempotency-Key, if it has one."""
-    values = request.headers.getlist("idempotency-key")
-    if not values:
+    found = header_values(request.scope).get(KEY_HEADER)
+    if found is None:
         return None
+    values = [value.decode("latin-1") for value in found]
     if len(values) > 1 or not values[0].isprintable() or not values[0].isascii() or not values[0].strip():
         raise InvalidInput("send one Idempotency-Key, in printable ASCII characters", field="Idempotency-Key")
     return values[0]

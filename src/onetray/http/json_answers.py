@@ -5,9 +5,10 @@ Engine values are encoded as remote/value_codec.py defines, which the client sha
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import orjson
 from fastapi import Request
@@ -16,26 +17,80 @@ from starlette.responses import Response
 from onetray.domain.checks import read_json
 from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.task import RawJson
-from onetray.remote.value_codec import is_record, iso_time, micros, public_values, shown_fields
+from onetray.remote.value_codec import is_record, iso_time, known_fields, micros, shown_fields
 
-
-@lru_cache
-def json_fields(kind: type) -> frozenset[str]:
-    """Fields that hold users' JSON, which contains no engine values."""
-    return frozenset(f.name for f in fields(kind) if f.type == "Any") if is_dataclass(kind) else frozenset()
+Encoder = Callable[[Any], Any]
 
 
 def to_json(value: Any) -> Any:
     """An engine value as plain JSON types."""
-    if is_record(value):
-        kind: Any = type(value)
-        user_json = json_fields(kind)
-        return {name: v if name in user_json else to_json(v) for name, v in public_values(value).items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_json(v) for v in value]
-    if isinstance(value, dict):
-        return {k: to_json(v) for k, v in value.items()}
+    encoder = _ENCODERS.get(type(value))
+    return _encoder_of(value)(value) if encoder is None else encoder(value)
+
+
+def _unchanged(value: Any) -> Any:
     return value
+
+
+def _list(value: Any) -> Any:
+    return [to_json(item) for item in value]
+
+
+def _dict(value: Any) -> Any:
+    return {name: to_json(item) for name, item in value.items()}
+
+
+def _time(value: int | None) -> str | None:
+    return None if value is None else iso_time(value)
+
+
+_ENCODERS: dict[type, Encoder] = {
+    **dict.fromkeys((str, int, float, bool, type(None), RawJson, orjson.Fragment), _unchanged),
+    **dict.fromkeys((list, tuple, set, frozenset), _list),
+    dict: _dict,
+}
+"""By the type of a value. Those of records are added when the first one is encoded."""
+
+
+def _encoder_of(value: Any) -> Encoder:
+    kind: Any = type(value)
+    if is_record(value):
+        encoder = _record_encoder(kind)
+    elif isinstance(value, list | tuple | set | frozenset):
+        encoder = _list
+    else:
+        encoder = _dict if isinstance(value, dict) else _unchanged
+    _ENCODERS[kind] = encoder
+    return encoder
+
+
+def _record_encoder(kind: type) -> Encoder:
+    """Decides once for each field what is to be done with it: most are texts and numbers, which stay as they are."""
+    hints, shown_names = known_fields(kind), shown_fields(kind)
+    names = [name for name, _ in shown_names]
+    times = [name for name, is_time in shown_names if is_time]
+    others = [name for name, is_time in shown_names if not is_time and not _is_plain(kind, hints.get(name))]
+
+    def encode(value: Any) -> dict[str, Any]:
+        shown = {name: getattr(value, name) for name in names}
+        for name in times:
+            shown[name] = _time(shown[name])
+        for name in others:
+            shown[name] = to_json(shown[name])
+        return shown
+
+    return encode
+
+
+def _is_plain(kind: type, hint: Any) -> bool:
+    """Whether values of this type are JSON as they are: texts, numbers, and users' JSON, which dataclasses call Any."""
+    if hint is Any:
+        return is_dataclass(kind)
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return all(part in _PLAIN for part in parts)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 async def read_object(request: Request) -> dict[str, Any]:

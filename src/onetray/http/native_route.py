@@ -21,8 +21,9 @@ from starlette.routing import BaseRoute
 
 from onetray.domain.checks import read_json
 from onetray.domain.errors import InvalidInput
-from onetray.http.idempotency import run_with_key
+from onetray.http.idempotency import KEY_HEADER, run_with_key
 from onetray.http.openapi.answers import AnswerShape
+from onetray.http.request import header_values
 
 ANSWER = "x-answer"
 ANSWERS: list[AnswerShape] = []
@@ -128,7 +129,7 @@ class NativeRoute(GuardedRoute):
         takes_key = "POST" in (self.methods or ()) and not getattr(self.endpoint, "has_own_key", False)
 
         async def handle(request: Request, guarded: dict[str, Any]) -> Response:
-            if "idempotency-key" in request.headers:
+            if KEY_HEADER in header_values(request.scope):
                 return await run_with_key(request, self.path, lambda request: handler(request, guarded))
             return await handler(request, guarded)
 

@@ -12,6 +12,7 @@ from fastapi import Path, Query, Request
 from onetray.domain.checks import FAR_US, trace_text
 from onetray.domain.errors import InvalidInput
 from onetray.http.auth.scopes import Principal
+from onetray.http.request import header_values
 from onetray.http.schemas.base import ID, SOME_ID
 from onetray.http.schemas.sizes import LIMIT
 
@@ -45,7 +46,8 @@ def headers_of_request(request: Request, principal: Principal) -> dict[str, Any]
 def trace_of(request: Request) -> str | None:
     """The W3C trace context. An invalid one is ignored, as the standard demands."""
     try:
-        return trace_text(request.headers.get("traceparent"))
+        values = header_values(request.scope).get(b"traceparent")
+        return None if values is None else trace_text(values[0].decode("latin-1"))
     except InvalidInput:
         return None
 

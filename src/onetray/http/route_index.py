@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from fastapi import Request
 from fastapi.routing import APIRoute
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onetray.http import problems
 from onetray.http.native_route import Handler
+from onetray.http.request import BufferedRequest
 
 WHOLE_SEGMENT = re.compile(r"\{\w+\}")
 MAX_SEGMENTS = 16
@@ -57,6 +58,8 @@ class RouteIndex:
     def __init__(self, routes: Iterable[BaseRoute], router: ASGIApp) -> None:
         self._router = router
         self._candidates: dict[tuple[str, int], list[Candidate]] = {}
+        self._fixed: dict[tuple[str, str], Candidate] = {}
+        """Routes without parameters, by method and path."""
         for route in routes:
             assert isinstance(route, APIRoute)
             self._add(route)
@@ -77,6 +80,9 @@ class RouteIndex:
         for method in route.methods or ():
             for length in lengths:
                 self._candidates.setdefault((method, length), []).append(candidate)
+            # Unless an earlier route has a parameter there.
+            if candidate.params == () and self._find({"method": method, "path": route.path}) is candidate.handler:
+                self._fixed[method, route.path] = candidate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._find(scope) if scope["type"] == "http" else None
@@ -84,14 +90,20 @@ class RouteIndex:
             await self._router(scope, receive, send)
             return
         scope.update(STACKS)
-        request = Request(scope, receive, send)
+        request = BufferedRequest(scope, receive, send)
         try:
             response = await found(request)
         except Exception as error:
             response = problems.response_to(error, request)
-        await response(scope, receive, send)
+        at_once: Callable[[Response], bool] | None = getattr(send, "send_at_once", None)
+        if at_once is None or not at_once(response):
+            await response(scope, receive, send)
 
     def _find(self, scope: Scope) -> Handler | None:
+        fixed = self._fixed.get((scope["method"], scope["path"]))
+        if fixed is not None and not scope.get("root_path"):
+            scope["endpoint"], scope["route"], scope["path_params"] = fixed.route.endpoint, fixed.route, {}
+            return fixed.handler
         segments = scope["path"].split("/")
         for candidate in self._candidates.get((scope["method"], len(segments)), ()):
             found = candidate.match(segments, scope)

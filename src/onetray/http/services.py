@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -38,6 +39,7 @@ logger = logging.getLogger("onetray.http")
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+C = TypeVar("C", bound=Command)
 SHARED_COMMANDS = 10
 """Up to this many commands of a request share a transaction with other requests. More get their own."""
 READY_S = 2.0
@@ -73,6 +75,8 @@ class Services:
         """Callers and idempotency keys of open requests."""
         self.gatherings: dict[tuple[Callable[..., Any], str], Gathering[Any, Any]] = {}
         """By what they call for a whole batch, and for which items."""
+        self._batches: tuple[weakref.ref[asyncio.AbstractEventLoop], Gathering[Command, Verdict]] | None = None
+        """Those of the loop that used them last: looking them up costs as much as the rest of a call."""
         self.tokens: TokenWatch
         """Set by the authentication middleware."""
 
@@ -86,9 +90,16 @@ class Services:
 
     async def call(self, command: Command) -> Any:
         """Carry out a command in a transaction shared with other requests. Returns its value or raises its error."""
-        with otel.span_around(command.verb, "PRODUCER" if command.verb.startswith("submit") else "INTERNAL") as span:
+        with otel.span_around(command.verb, _span_kind(command)) as span:
             self._carry([command], span)
-            return (await gathering_of(self.unredacted).call(command)).unwrap()
+            (verdict,) = await self._commands().put((command,))
+            return verdict.unwrap()
+
+    async def call_by(self, work: Callable[[Services, list[C]], Sequence[R]], command: C) -> R:
+        """Let a function carry out a command, together with those of other requests: see `gather`."""
+        with otel.span_around(command.verb, _span_kind(command)) as span:
+            self._carry([command], span)
+            return await self.gather(work, command)
 
     async def run(self, commands: Sequence[Command]) -> list[Verdict]:
         """Carry out the commands of one request. Returns one verdict per command."""
@@ -96,8 +107,14 @@ class Services:
             self._carry(commands, span)
             if len(commands) > SHARED_COMMANDS:
                 return await self.read(self.engine.run, commands)
-            gathering = gathering_of(self.unredacted)
-            return list(await asyncio.gather(*map(gathering.call, commands)))
+            return list(await self._commands().put(commands))
+
+    def _commands(self) -> Gathering[Command, Verdict]:
+        """The engine's batches on the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._batches is None or self._batches[0]() is not loop:
+            self._batches = weakref.ref(loop), gathering_of(self.unredacted)
+        return self._batches[1]
 
     async def gather(self, work: Callable[[Services, list[T]], Sequence[R]], item: T, *, beside: str = "") -> R:
         """Call a function in a thread with this item and those of other requests that came meanwhile.
@@ -126,6 +143,10 @@ class Services:
                     await asyncio.wait_for(result, CLOSE_S)
             except Exception:
                 logger.exception("a shutdown callback failed")
+
+
+def _span_kind(command: Command) -> str:
+    return "PRODUCER" if command.verb.startswith("submit") else "INTERNAL"
 
 
 def services_of(request: Request) -> Services:

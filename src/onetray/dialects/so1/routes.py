@@ -17,6 +17,7 @@ from onetray.dialects.so1 import job as so1
 from onetray.domain.commands import Submit
 from onetray.domain.errors import Forbidden, IllegalTransition, InvalidInput, NotFound
 from onetray.domain.policy import Policy
+from onetray.domain.task import Task, Verdict
 from onetray.domain.token import OPERATE, READ, SUBMIT
 from onetray.engine.api import EngineApi
 
@@ -82,12 +83,26 @@ async def submit(request: Request, new: So1Submit, key: Key = None, principal: P
     )  # fmt: skip
     if key is not None:
         await _bind_key(services, command, key)
-    receipt = await services.call(command)
+    verdict, task = await services.call_by(_submit_all, command)
+    receipt = verdict.unwrap()
     # A new job only repeats the caller's input. An existing one may be another caller's, and may have progressed.
     if receipt.repeated:
         return await _show(request, receipt.id, principal, 202)
-    task = await services.read(services.engine.task, receipt.id, namespace=ns)
+    if task is None:
+        raise NotFound(f"there is no job {receipt.id}")
     return _answer(request.scope, {"job": so1.new_job_as_so1(task)}, 202)
+
+
+def _submit_all(services: Services, commands: list[Submit]) -> list[tuple[Verdict, Task | None]]:
+    """Submit the jobs of several requests in one transaction, and read those that are new: one read for a namespace."""
+    verdicts = services.unredacted.run(commands)
+    new: dict[str, list[str]] = {}
+    for command, verdict in zip(commands, verdicts, strict=True):
+        if verdict.error is None and not verdict.value.repeated:
+            new.setdefault(command.namespace, []).append(verdict.value.id)
+    read = services.engine.tasks_by_id
+    tasks = {task.id: task for namespace, ids in new.items() for task in read(ids, namespace=namespace)}
+    return [(verdict, None if verdict.error else tasks.get(verdict.value.id)) for verdict in verdicts]
 
 
 async def _bind_key(services: Services, command: Submit, key: str) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from onetray.domain.errors import InvalidInput, NotLocal, WrongHost, WrongOrigin, short_repr
+from onetray.http.request import header_values
 
 CREATE_TOKEN = "`onetray token create --name NAME --scope read,submit`"
 
@@ -42,16 +43,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+AUTH_HEADERS = (b"host", b"origin", b"authorization")
 AuthHeaders = dict[bytes, list[str]]
 """All values of each header that authentication reads."""
 
 
 def auth_headers(scope: Scope) -> AuthHeaders:
-    headers: AuthHeaders = {b"host": [], b"origin": [], b"authorization": []}
-    for name, value in scope["headers"]:
-        if name in headers:
-            headers[name].append(value.decode("latin-1"))
-    return headers
+    sent = header_values(scope)
+    return {name: [value.decode("latin-1") for value in sent.get(name, ())] for name in AUTH_HEADERS}
 
 
 def check_local(scope: Scope, headers: AuthHeaders) -> None:
@@ -86,7 +85,12 @@ def check_allowed(headers: AuthHeaders, hosts: tuple[str, ...], origins: tuple[s
 def host_of(headers: AuthHeaders) -> str | None:
     """The request's host without the port. None if it is missing, repeated or invalid."""
     values = headers[b"host"]
-    match = _HOST.fullmatch(values[0].lower()) if len(values) == 1 else None
+    return _host_name(values[0]) if len(values) == 1 else None
+
+
+@lru_cache(maxsize=64)
+def _host_name(text: str) -> str | None:
+    match = _HOST.fullmatch(text.lower())
     return None if match is None else match[1].strip("[]")
 
 

@@ -7,8 +7,9 @@ exist. It also ends a long response, such as a stream, when its token ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onetray.domain.errors import OnetrayError, Unauthorized
@@ -17,6 +18,8 @@ from onetray.http.auth.hosts import AuthHeaders, auth_headers, check_allowed, ch
 from onetray.http.auth.scopes import EXEMPT, NOBODY, Principal
 from onetray.http.auth.token_cache import LOCAL, TokenCache
 from onetray.http.auth.token_watch import TokenWatch
+from onetray.http.json_answers import Json
+from onetray.http.observe.request_log import ENTRY, RequestEntry
 from onetray.http.services import Services
 
 HEADERS = (
@@ -28,6 +31,9 @@ HEADERS = (
 """Defaults for browsers, unless a route sets its own: no sniffing, no caching, no use by other pages."""
 
 
+PLAIN_RESPONSES = frozenset({Response, Json})
+"""Responses that are complete, and send nothing but themselves."""
+BODILESS = frozenset({204, 304})
 UNDO = "onetray.undo"
 """Key in a request's scope: a callback that undoes the request's effect when its response is withheld."""
 
@@ -61,7 +67,7 @@ class AuthMiddleware:
 
     async def _principal(self, scope: Scope) -> Principal:
         headers, config = auth_headers(scope), self._services.config
-        if not await self._tokens.needed():
+        if self._tokens.known_not_needed or not await self._tokens.needed():
             check_local(scope, headers)
             return LOCAL
         check_allowed(headers, config.allowed_hosts, config.allowed_origins)
@@ -82,7 +88,7 @@ class WatchedSend:
     async def __call__(self, message: Message) -> None:
         if self._is_closed:
             return
-        if self._principal is NOBODY or self._now() - self._checked_at < self._recheck_s:
+        if not self._is_due:
             await self._send(message)
             return
         self._checked_at = self._now()
@@ -97,6 +103,22 @@ class WatchedSend:
         else:
             await self._send(message)
 
+    def send_at_once(self, response: Response) -> bool:
+        """Send a whole response without an await. Returns False if that takes a check of the token, or more."""
+        entry: RequestEntry | None = self._scope.get(ENTRY)
+        if entry is None or self._is_closed or self._is_due or type(response) not in PLAIN_RESPONSES:
+            return False
+        if response.status_code in BODILESS or response.background is not None or self._scope["method"] == "HEAD":
+            return False
+        return entry.send_at_once(
+            response.status_code, with_default_headers(response.raw_headers), bytes(response.body)
+        )
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the token has to be checked again before the next message."""
+        return self._principal is not NOBODY and self._now() - self._checked_at >= self._recheck_s
+
     async def _end(self, message: Message, error: Unauthorized) -> None:
         if message["type"] == "http.response.start":
             if (undo := self._scope.get(UNDO)) is not None:
@@ -110,11 +132,15 @@ class WatchedSend:
 def with_headers(send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            names = {name for name, _ in message["headers"]}
-            message = {**message, "headers": [*message["headers"], *(h for h in HEADERS if h[0] not in names)]}
+            message = {**message, "headers": with_default_headers(message["headers"])}
         await send(message)
 
     return send_with_headers
+
+
+def with_default_headers(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    names = {name for name, _ in headers}
+    return [*headers, *(default for default in HEADERS if default[0] not in names)]
 
 
 def _bearer(headers: AuthHeaders) -> str | None:

@@ -65,9 +65,14 @@ class TokenCache:
         self._tokens_required, self._required_checked_until = False, float("-inf")
         self._required_check: asyncio.Task[None] | None = None
 
+    @property
+    def known_not_needed(self) -> bool:
+        """Whether it is known, without a look at the database, that requests need no token."""
+        return not self._tokens_required and self._now() < self._required_checked_until
+
     async def needed(self) -> bool:
         """Whether requests need a token: permanently, once the first one exists."""
-        if not self._tokens_required and self._now() >= self._required_checked_until:
+        if not self._tokens_required and not self.known_not_needed:
             if self._required_check is None:
                 self._required_check = asyncio.create_task(self._check_required())
             await _with_timeout(self._required_check)

@@ -14,11 +14,17 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from onetray.config import HttpConfig
 from onetray.http.limits.connections import Connections
+from onetray.http.request import CONNECTION, Headers
 
 logger = logging.getLogger("onetray.http")
 
@@ -61,6 +67,46 @@ class JoinedWrites:
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
+
+
+class Exchange:
+    """One request and its response, for the app: see RequestConnection."""
+
+    __slots__ = ("_cycle", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self._cycle, self._transport = cycle, transport
+
+    def take_body(self) -> bytes | None:
+        """Does what `cycle.receive` does when it has nothing to wait for."""
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected:
+            return None
+        body = bytes(cycle.body)
+        cycle.body = bytearray()
+        cycle.flow.resume_reading()
+        cycle.message_event.clear()
+        return body
+
+    @property
+    def is_disconnected(self) -> bool:
+        return self._cycle.disconnected
+
+    def send_at_once(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Does what `cycle.send` does for the two messages of a response with a known length."""
+        cycle = self._cycle
+        if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
+            return False
+        lines = [*cycle.default_headers, *headers]
+        if HEADER_VALUE_RE.search(b"".join([value for _, value in lines])) or b"connection" in dict(lines):
+            return False
+        parts = [STATUS_LINE[status], *[b"%s: %s\r\n" % line for line in lines], b"\r\n", body]
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        self._transport.write(b"".join(parts))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
 
 class Protocol(HttpToolsProtocol):
@@ -263,11 +309,15 @@ class Protocol(HttpToolsProtocol):
             # Its response would only be buffered behind the unread one.
             self._deferred = cycle, app
             return
+        cycle.scope[CONNECTION] = Exchange(cycle, self.transport)  # type: ignore[literal-required]
         cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
         task = self.loop.create_task(cycle.run_asgi(app))
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(self._watch_end)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self._watch_end()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -292,7 +342,7 @@ class Protocol(HttpToolsProtocol):
             deferred, self._deferred = self._deferred, None
             self._start_asgi_task(*deferred)
 
-    def _watch_end(self, _: object = None) -> None:
+    def _watch_end(self) -> None:
         """Limit the time for which a closing connection waits for its client to read the rest."""
         if self.transport.is_closing() and self.unsent and self._stall_timer is None:
             self._start_stall_timer()

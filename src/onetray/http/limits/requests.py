@@ -28,6 +28,7 @@ from onetray.domain.errors import (
 from onetray.http import problems
 from onetray.http.auth.scopes import NOBODY, Principal, check_scope_early
 from onetray.http.limits.body_budget import Body, BodyBudget
+from onetray.http.request import BODY, connection_of, header_values, last_value
 
 if TYPE_CHECKING:
     from onetray.http.services import HttpConfig, Services
@@ -36,7 +37,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _BODILESS_METHODS = _READ_METHODS | {"OPTIONS"}
-_BODY_HEADERS = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
 _BRACES_TO_BRACKETS = bytes.maketrans(b"{}", b"[]")
 SMALL_BODY_BYTES = 65_536
 """Bodies up to this size are read before the token's scopes are checked: a connection buffers as much anyway."""
@@ -65,7 +65,9 @@ class LimitMiddleware:
                 # The rest of the body is still in transit, so the connection cannot serve another request.
                 await problems.problem_answer(error, scope, {"connection": "close"})(scope, receive, send)
                 return
-            await self._app(scope, receive if body is None else replay(body, receive), send)
+            if body is not None:
+                scope[BODY], receive = body, replay(body, receive)
+            await self._app(scope, receive, send)
 
     def _check_rate(self, principal: Principal) -> None:
         retry_after_s = self._rates.take(principal.token or principal.name)
@@ -76,9 +78,8 @@ class LimitMiddleware:
 
 async def read_body(scope: Scope, receive: Receive, config: HttpConfig, upload: Body) -> bytes | None:
     """Read and check the body. Returns None if there is none."""
-    headers = {name: value for name, value in scope["headers"] if name in _BODY_HEADERS}
-    content_length = headers.get(b"content-length", b"")
-    chunked = b"transfer-encoding" in headers
+    content_length = last_value(scope, b"content-length")
+    chunked = b"transfer-encoding" in header_values(scope)
     if not chunked and (content_length == b"0" or (not content_length and scope["method"] in _BODILESS_METHODS)):
         return None
     if scope["method"] in _READ_METHODS:
@@ -88,9 +89,14 @@ async def read_body(scope: Scope, receive: Receive, config: HttpConfig, upload: 
         raise _too_large(config)
     if chunked or length > SMALL_BODY_BYTES:
         await check_scope_early(scope)
-    body = await _receive_in_time(receive, config, upload)
+    connection = connection_of(scope)
+    body = None if connection is None else connection.take_body()
+    if body is None:
+        body = await _receive_in_time(receive, config, upload)
+    else:
+        _count_at_once(body, config, upload)
     if body:
-        _check_headers(headers)
+        _check_headers(scope)
         # The check takes about a second for ten megabytes of brackets: too long for the event loop.
         run = asyncio.to_thread if len(body) > SMALL_BODY_BYTES else _at_once
         if await run(is_deeper, body, config.json_depth):
@@ -102,12 +108,19 @@ async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return function(*args, **kwargs)
 
 
+def _count_at_once(body: bytes, config: HttpConfig, upload: Body) -> None:
+    """Count a body that came together with the head, as most do: a timeout would cost more than the body."""
+    upload.begin(None)
+    try:
+        upload.add(len(body))
+        if len(body) > config.body_bytes:
+            raise _too_large(config)
+    finally:
+        upload.end()
+
+
 async def _receive_in_time(receive: Receive, config: HttpConfig, upload: Body) -> bytes:
     try:
-        if getattr(getattr(receive, "__self__", None), "more_body", True) is False:
-            # It came together with the head, as most do: a timeout would cost more than the body.
-            upload.begin(None)
-            return await _receive_all(receive, config, upload)
         async with asyncio.timeout(config.body_s) as timeout:
             upload.begin(timeout)
             return await _receive_all(receive, config, upload)
@@ -142,13 +155,19 @@ def _too_large(config: HttpConfig) -> BodyTooLarge:
     )
 
 
-def _check_headers(headers: dict[bytes, bytes]) -> None:
-    media_type, _, parameters = headers.get(b"content-type", b"").lower().partition(b";")
-    charset = parameters.partition(b"charset=")[2].strip().strip(b'"')
-    if media_type.strip() != b"application/json" or charset not in (b"", b"utf-8"):
+def _check_headers(scope: Scope) -> None:
+    if not _is_json(last_value(scope, b"content-type")):
         raise NotJson("the body must be JSON: send `Content-Type: application/json`, in UTF-8")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if header_values(scope).get(b"content-encoding", [b"identity"])[-1].lower() != b"identity":
         raise NotJson("the body must not be compressed: send it without Content-Encoding")
+
+
+def _is_json(content_type: bytes) -> bool:
+    if content_type == b"application/json":
+        return True
+    media_type, _, parameters = content_type.lower().partition(b";")
+    charset = parameters.partition(b"charset=")[2].strip().strip(b'"')
+    return media_type.strip() == b"application/json" and charset in (b"", b"utf-8")
 
 
 def is_deeper(body: bytes, max_depth: int) -> bool:

@@ -14,6 +14,8 @@ from onetray import otel
 from onetray.domain.errors import OutcomeUnknown
 from onetray.http import problems
 from onetray.http.observe.tracing import RequestTrace, current_trace, trace_request
+from onetray.http.request import Headers, connection_of
+from onetray.log_format import log_facts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +26,8 @@ logger = logging.getLogger("onetray.http")
 
 PROBE_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
 """Polled every few seconds by machines, so logged at DEBUG."""
+ENTRY = "onetray.entry"
+"""Key in a request's scope."""
 NO_ROUTE = "(none)"
 CUT_OFF = (
     "the server stopped before this request was done: check elsewhere whether it took effect, or repeat it with its key"
@@ -71,13 +75,17 @@ class RequestEntry:
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send, self._began = scope, send, time.perf_counter()
         self.trace: RequestTrace = trace_request(scope)
-        # A span of an enclosing app, if there is one, is the parent.
-        self._span = otel.begin(scope["method"], "SERVER", None if otel.here() else self.trace.traceparent)
-        if self._span is not None:
-            self.trace.traceparent = self._span.traceparent
+        self._span = None if otel.tracer() is None else self._begin_span()
         self.status: int | None = None
         self.complete = False
-        scope["onetray.request_id"] = self.trace.request_id
+        scope["onetray.request_id"], scope[ENTRY] = self.trace.request_id, self
+
+    def _begin_span(self) -> otel.Span | None:
+        # A span of an enclosing app, if there is one, is the parent.
+        span = otel.begin(self._scope["method"], "SERVER", None if otel.here() else self.trace.traceparent)
+        if span is not None:
+            self.trace.traceparent = span.traceparent
+        return span
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -86,6 +94,14 @@ class RequestEntry:
         elif message["type"] == "http.response.body" and not message.get("more_body"):
             self.complete = True
         await self._send(message)
+
+    def send_at_once(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Send a whole response without an await. Returns whether the server can."""
+        connection = connection_of(self._scope)
+        if connection is None or not connection.send_at_once(status, self._with_request_id(headers), body):
+            return False
+        self.status, self.complete = status, True
+        return True
 
     def _with_request_id(self, headers: Any) -> list[tuple[bytes, bytes]]:
         """Replace any X-Request-Id by the server's."""
@@ -104,15 +120,18 @@ class RequestEntry:
             self._close_span(method, route)
         level = _level(route, self.status)
         if logger.isEnabledFor(level):
-            principal = self._scope.get("onetray.principal")
-            facts = {
-                "request_id": self.trace.request_id, "method": method, "route": route, "status": self.status,
-                "ms": round(took_s * 1000, 2), "principal": getattr(principal, "name", None),
-                "correlation_id": self.trace.correlation_id, "trace_id": self.trace.trace_id,
-            }  # fmt: skip
-            facts = {name: value for name, value in facts.items() if value is not None}
-            args = (method, route, self.status or "cut off", took_s * 1000, self.trace.request_id)
-            logger.log(level, "%s %s %s in %.1f ms, request %s", *args, extra={"facts": facts})
+            self._log(level, method, route, took_s * 1000)
+
+    def _log(self, level: int, method: str, route: str, ms: float) -> None:
+        principal, trace = self._scope.get("onetray.principal"), self.trace
+        facts = {
+            "request_id": trace.request_id, "method": method, "route": route, "status": self.status,
+            "ms": round(ms, 2), "principal": getattr(principal, "name", None),
+            "correlation_id": trace.correlation_id, "trace_id": trace.trace_id,
+        }  # fmt: skip
+        facts = {name: value for name, value in facts.items() if value is not None}
+        message = f"{method} {route} {self.status or 'cut off'} in {ms:.1f} ms, request {trace.request_id}"
+        log_facts(logger, level, message, facts)
 
     def _close_span(self, method: str, route: str) -> None:
         assert self._span is not None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid_utils import uuid4
 
 from onetray.domain.checks import is_traceparent
+from onetray.http.request import header_values, last_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,13 +48,12 @@ current_trace: ContextVar[RequestTrace | None] = ContextVar("onetray.current_tra
 
 def trace_request(scope: Scope) -> RequestTrace:
     """Read the request's headers. Invalid ids are ignored."""
-    headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
-    correlation, traceparent = headers.get(b"x-request-id", ""), headers.get(b"traceparent", "")
+    if b"x-request-id" not in header_values(scope) and b"traceparent" not in header_values(scope):
+        return RequestTrace(str(uuid4()))
+    correlation = last_value(scope, b"x-request-id").decode("latin-1")
+    traceparent = last_value(scope, b"traceparent").decode("latin-1")
     received = traceparent if is_traceparent(traceparent) else None
     return RequestTrace(str(uuid4()), correlation if SAFE_ID.fullmatch(correlation) else None, received, received)
-
-
-_HEADERS = (b"x-request-id", b"traceparent")
 
 
 def carry(commands: Sequence[Command], trace: str | None = None) -> None:

@@ -61,9 +61,14 @@ class DerivedBody(GeneratedBody):
     """Fields of the body that the command does not have."""
     left_out: ClassVar[set[str]]
     """Fields of the command that come from the path or a header instead."""
+    plain_fields: ClassVar[dict[str, str]]
+    """Internal names of the fields that are the command's as pydantic has parsed them."""
 
     def field_values(self) -> dict[str, Any]:
         """The fields that the client sent, under their internal names."""
+        sent, plain = self.model_fields_set - self.extra_fields, self.plain_fields
+        if sent <= plain.keys():
+            return {plain[name]: getattr(self, name) for name in sent}
         body = self.model_dump(exclude_unset=True, exclude=self.extra_fields)
         return decode_fields(self.describes, body, self.left_out)
 
@@ -162,7 +167,17 @@ def body_of(
     model = create(name, DerivedBody, about or inspect.getdoc(kind), {**fields, **more}, example)
     model.describes, model.left_out = kind, set(without) - more.keys()
     model.extra_fields = more.keys() - public_fields(kind).keys()
+    model.plain_fields = {
+        public: f.name
+        for public, f in public_fields(kind).items()
+        if public not in model.left_out and _is_plain(f.rule)
+    }
     return model
+
+
+def _is_plain(rule: Rule) -> bool:
+    """Whether the command codec would leave what pydantic has parsed as it is."""
+    return rule is not rules.MOMENT and not isinstance(rule, Spec | Lines)
 
 
 @lru_cache(maxsize=256)

@@ -35,6 +35,10 @@ class Listener(Protocol):
         is not set."""
         ...
 
+    def want_commits(self) -> None:
+        """Also notice commits that add no work, from now on. Before that, it may leave them out."""
+        ...
+
     def stop(self) -> None: ...
 
 
@@ -106,6 +110,9 @@ class FileListener:
             logger.debug("cannot read the change counter of the file: %s", e)
             self._stopping.wait(0.5)
             return last
+
+    def want_commits(self) -> None:
+        """It notices all commits anyway: the counter does not say which of them add work."""
 
     def stop(self) -> None:
         self._stopping.set()

@@ -83,7 +83,7 @@ class Wake:
         self._listener: Listener | None = None
         self._work_listener: WorkListener | None = None
         self._threads: list[threading.Thread] = []
-        self._listens = self._listens_for_work = self._notifies_others = False
+        self._listens = self._listens_for_work = self._listens_for_commits = self._notifies_others = False
         store.on_commit.append(self.committed)
 
     @property
@@ -214,6 +214,8 @@ class Wake:
         """Hold the lock, and listen to other processes."""
         if not self._listens:
             self._start_listening()
+        if not self._listens_for_commits:
+            self._start_listening_for_commits()
         with self._changed:
             self._has_waiters.set()
             try:
@@ -267,6 +269,15 @@ class Wake:
             self._listener = self._store.listener()
             if self._listener is not None:
                 self._start(self._listen, "onetray-listener")
+
+    def _start_listening_for_commits(self) -> None:
+        """Somebody waits for any commit, not only for work. A process that only runs tasks need not hear of them."""
+        with self._changed:
+            if self._listens_for_commits or self.closed:
+                return
+            self._listens_for_commits = True
+            if self._listener is not None:
+                self._listener.want_commits()
 
     def _start_listening_for_work(self) -> None:
         """Use a separate listener if the source has one for work only."""

@@ -50,6 +50,37 @@ class EngineConfig:
     """PostgreSQL behind pgbouncer in transaction mode: no prepared statements, no LISTEN."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerTuning:
+    """How a worker's claims and reports travel. docs/worker.md has the measured gain of each strategy."""
+
+    prefetch_s: float = 0.1
+    """Prefetch: how much work to claim ahead, in seconds of the recent rate."""
+    max_prefetch: int = 2_000
+    max_prefetch_age_s: float = 1.0
+    """A prefetched task that has waited for this long is released: tasks have become slower, and others may be idle."""
+    max_claim: int = 1_000
+    """Most tasks of one claim. A busy worker has one claim of a queue in flight: a small one would limit its rate."""
+    piggyback: bool = True
+    """Run the next claim in the transaction of a report, or of a submit of the same process."""
+    piggyback_wait_s: float = 0.02
+    """How long to wait for reports that carry the next claim."""
+    merge_starts_s: float = 0.05
+    """A start is recorded with the outcome, unless the handler still runs after this time."""
+    output_delay_s: float = 0.1
+    """How long log lines and progress are buffered at most."""
+    report_batch: int = 499
+    """One less than `EngineConfig.chunk`, so that a piggyback claim fits into the same transaction."""
+    busy_batch: int = 50
+    """Gather: after a batch of this size, wait for `gather_s` unless `large_batch` successes wait already."""
+    gather_s: float = 0.005
+    large_batch: int = 250
+    helpers: int = 1
+    """Threads that send plain successes beside the main one, as soon as there are any."""
+    backlog_helpers: int = 1
+    """Threads that send plain successes only if `large_batch` of them wait."""
+
+
 BUILT_IN_DIALECTS = ("so1", "jobnik", "pipeline")
 """The dialects that onetray contains, each at onetray.dialects.<name>."""
 TOOL_SETS = {"native": "onetray.mcp.native", "parallel-mcp": "onetray.mcp.parallel"}

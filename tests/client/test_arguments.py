@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from onetray import InvalidInput, JobFailed, Onetray
+from onetray.app.signature import Signature
 from onetray.testing import Harness
 
 
@@ -231,3 +232,25 @@ def test_called_as_a_function_a_task_just_runs(app: Onetray) -> None:
         return 2 * n
 
     assert double(4) == 8
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [{"a": "x"}, {"a": 1, "b": 2}, {}, {"a": None}, {"a": 1.5}],
+    ids=["text", "one too many", "missing", "null", "a fraction"],
+)
+def test_arguments_that_are_not_plainly_right_are_checked_in_full(payload: dict[str, object]) -> None:
+    def work(a: int) -> None: ...
+
+    signature = Signature(work, "work")
+    with pytest.raises(InvalidInput):
+        signature.arguments(payload)
+
+
+def test_plain_arguments_are_passed_as_they_are_and_others_are_converted() -> None:
+    def work(a: int, b: float, c: str) -> None: ...
+
+    signature = Signature(work, "work")
+    assert signature.arguments({"a": 1, "b": 0.5, "c": "x"}) == {"a": 1, "b": 0.5, "c": "x"}
+    converted = signature.arguments({"a": 1, "b": 2, "c": "x"})
+    assert type(converted["b"]) is float

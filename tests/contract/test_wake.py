@@ -281,6 +281,25 @@ def test_another_process_hears_whether_it_is_work(pg_url: str) -> None:
         assert other.wake.work > work
 
 
+def test_a_process_that_waits_only_for_work_is_not_woken_by_other_commits(pg_url: str) -> None:
+    with engine_on(pg_url) as engine, engine_on(pg_url) as other:
+        engine.submit("mail")
+        task = engine.claim(worker="w")[0]
+        waiter = other.wake.waiter([("default", "default")])
+        assert waiter.enter(waiter.seen())
+        wait_until(lambda: other.wake.work > 0)  # The listener is connected.
+        seen, work = other.wake.generation, waiter.seen()
+        engine.store.notify_others(NewWork())
+        engine.succeed(task)
+        engine.submit("mail")
+        wait_until(lambda: waiter.seen() != work)
+        assert other.wake.generation == seen + 1  # By the submit alone.
+        # From its first wait for any commit on, it hears of all.
+        seen = settled(other)
+        engine.store.notify_others(NewWork())
+        assert other.wake.wait(seen, PATIENCE_S) != seen
+
+
 def test_the_listener_comes_back_when_its_connection_is_lost(pg_url: str) -> None:
     with engine_on(pg_url) as engine:
         seen = settled(engine)

@@ -209,7 +209,7 @@ def test_a_database_that_is_away_leaves_what_the_server_knows_itself(
 def test_a_look_after_a_long_time_is_bounded_and_the_next_one_goes_on(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_metrics, "EVENTS_PER_READ", 2)
+    monkeypatch.setattr(event_metrics, "ROWS_PER_READ", 3)
     monkeypatch.setattr(event_metrics, "MAX_READS", 2)
     counted = EventMetrics(engine)
     counted.begin()

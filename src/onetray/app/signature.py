@@ -15,6 +15,8 @@ from onetray.domain.checks import has_nan
 from onetray.domain.errors import InvalidInput
 
 _PLAIN = (bool, int, str, NoneType)
+_PLAIN_IN_PYTHON = (*_PLAIN, float)
+"""A JSON value of exactly such a type is the argument: pydantic would return it as it is."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -33,7 +35,7 @@ class Signature:
 
     def prepare(self) -> None:
         """Build the adapters now. Importing pydantic takes too long for an event loop."""
-        _ = self._arguments, self._result
+        _ = self._arguments, self._plain_types, self._result
 
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], incomplete: bool = False) -> dict[str, Any]:
         """Check the arguments of a call and return them as JSON values by name. `incomplete`: some may be missing."""
@@ -76,8 +78,14 @@ class Signature:
             payload = {}
         if not isinstance(payload, dict):
             raise InvalidInput(f"{self.name}: the payload must be an object that has the arguments by name")
-        if not payload and not self.parameters:
-            return {}
+        plain = self._plain_types
+        if plain is not None and payload.keys() == plain.keys():
+            # Half the time of pydantic's check, and all the time of most calls.
+            for name, declared in plain.items():
+                if type(payload[name]) is not declared:
+                    break
+            else:
+                return payload
         # No copy is needed: pydantic creates a new dict.
         checked: dict[str, Any] = self._checked(payload, self._arguments)
         return checked
@@ -127,6 +135,12 @@ class Signature:
     def _plain(self) -> bool:
         """Whether every checked argument is its own JSON value."""
         return all(self._hints.get(name, self._types.get(name)) in _PLAIN for name in self.parameters)
+
+    @cached_property
+    def _plain_types(self) -> dict[str, type] | None:
+        """The types of the arguments, if all of them are plain; else None."""
+        types: dict[str, Any] = {name: self._hints.get(name, self._types.get(name)) for name in self.parameters}
+        return types if all(declared in _PLAIN_IN_PYTHON for declared in types.values()) else None
 
     @cached_property
     def _incomplete(self) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -33,6 +34,10 @@ class Listener(Protocol):
     def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
         """Call `on_commit` whenever another process may have committed, until stopped. May pause while `has_waiters`
         is not set."""
+        ...
+
+    def want_commits(self) -> None:
+        """Also notice commits that add no work, from now on. Before that, it may leave them out."""
         ...
 
     def stop(self) -> None: ...
@@ -70,20 +75,25 @@ class FileListener:
         receiver, datagrams = self._receiver(), list[str]()
         # Kept while there is no waiter, to notice a commit between a waiter's last read and its wait.
         counter: int | None = None
-        is_unexplained = False
+        read_at = float("-inf")
+        is_explained = is_unexplained = False
         try:
             while not self._stopping.is_set():
                 has_waiters.wait()
-                before, counter = counter, self._read_counter(counter)
                 new = [work for work in (parse_new_work(text, self._sender) for text in datagrams) if work is not None]
-                has_changed = counter != before
-                # Commits before the first read of the counter were missed.
-                if before is None or (not new and (is_unexplained or (has_changed and receiver is None))):
-                    new = [everywhere()]
-                # The writer may be about to send a datagram. If none arrives by the next round, assume work anywhere.
-                is_unexplained = has_changed and not new
                 if new:
+                    is_explained = True
                     on_commit(self._named(_sum(new)))
+                # Not right after a datagram: the read would delay the claim of the waiter that was woken for it.
+                if not new or time.monotonic() - read_at > POLL_FILE_WITH_MULTICAST_S:
+                    before, counter, read_at = counter, self._read_counter(counter), time.monotonic()
+                    is_new = counter != before and not is_explained
+                    # Commits before the first read of the counter were missed.
+                    if before is None or (is_unexplained and not is_explained) or (is_new and receiver is None):
+                        on_commit(everywhere())
+                        is_new = False
+                    # The writer may be about to send a datagram. Without one by the next read, assume work anywhere.
+                    is_explained, is_unexplained = False, is_new
                 if receiver is None:
                     self._stopping.wait(POLL_FILE_S)
                 else:
@@ -106,6 +116,9 @@ class FileListener:
             logger.debug("cannot read the change counter of the file: %s", e)
             self._stopping.wait(0.5)
             return last
+
+    def want_commits(self) -> None:
+        """It notices all commits anyway: the counter does not say which of them add work."""
 
     def stop(self) -> None:
         self._stopping.set()

@@ -120,6 +120,9 @@ class RemoteListener:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
+    def want_commits(self) -> None:
+        """The server answers after any commit."""
+
     def stop(self) -> None:
         self._stopping.set()
         self._disconnect()

@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from uuid_utils import uuid4
 from onetray import __version__
 from onetray.app.flow_declaration import declaration_of_flow
 from onetray.app.tasks import PROCESS
-from onetray.config import LEAST_RETENTION_S
+from onetray.config import LEAST_RETENTION_S, WorkerTuning
 from onetray.domain.checks import seconds, whole
 from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.domain.errors import (
@@ -97,7 +97,7 @@ class Worker:
     """Runs the tasks of one app in this process."""
 
     def __init__(self, app: Onetray, *, path: str | None = None, **settings: Any) -> None:
-        self.app, self.config = app, _config(settings)
+        self.app, self.config, self.tuning = app, _config(settings), WorkerTuning()
         self.name = self.config.name or f"{socket.gethostname()}-{os.getpid()}-{str(uuid4())[:8]}"
         self.sources = tuple(_source(text) for text in self.config.queues)
         self.held = HeldLeases()
@@ -113,21 +113,19 @@ class Worker:
     def start(self) -> None:
         """Start claiming. Returns at once; `stop` ends it."""
         engine = self.app.engine
-        # With Python's default of 5 ms a busy event loop delays every answer of the database by as much.
-        sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
         if not self.app.tasks:
             raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
         # A database that goes away meanwhile must not end a worker that would outlast it a moment later.
         retry_transaction(self._declare, engine.config.call_timeout_s)
         self._prepare_tasks()
-        self.reporter = Reporter(engine, self._handle_verdict, self.held.drop, helpers=1)
+        self.reporter = Reporter(engine, self._handle_verdict, self.held.drop, self.tuning)
         self.executor = Executor(self.app, self.config.concurrency, self._process_pool, self._report_outcomes)
         self._heartbeat = Heartbeat(
             engine, self.app.namespace, self.held, self.executor, self.reporter, self._lose, self._register
         )
         self._claimer = Claimer(
             engine, self.executor, self.held, self._claim_command, self.app.namespace, self.sources,
-            self._accept_claim, self._release, self.reporter.has_plain_successes,
+            self._accept_claim, self._release, self.reporter.has_plain_successes, self.tuning,
         )  # fmt: skip
         self._janitor = self._new_janitor() if self.config.janitor else None
         self.executor.open()
@@ -181,7 +179,7 @@ class Worker:
         return None
 
     def run(self) -> None:
-        """Run until a stop is requested, and tune this process for it (garbage collection, memory).
+        """Run until a stop is requested, and tune this process for it (garbage collection, memory, thread switches).
 
         In the main thread SIGTERM and SIGINT request a stop, unless the program has its own handlers for them. Those
         handlers, and other threads, call `ask_to_stop`.
@@ -192,7 +190,7 @@ class Worker:
         _share_memory()
         gc.freeze()
         gc.set_threshold(max(GC_THRESHOLD, gc.get_threshold()[0]), *gc.get_threshold()[1:])
-        with stop_on_signals(self.ask_to_stop):
+        with stop_on_signals(self.ask_to_stop), _short_switch_interval():
             self.start()
             try:
                 while not self._stop_requested:
@@ -371,6 +369,17 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+@contextlib.contextmanager
+def _short_switch_interval() -> Iterator[None]:
+    """With Python's default of 5 ms a busy event loop delays every answer of the database by as much."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(SWITCH_INTERVAL_S, before))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _share_memory() -> None:

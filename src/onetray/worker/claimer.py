@@ -24,6 +24,7 @@ from onetray.notify.waiters import group_of
 from onetray.worker.heartbeat import REFUSED, renew_claims
 
 if TYPE_CHECKING:
+    from onetray.config import WorkerTuning
     from onetray.engine.api import EngineApi
     from onetray.worker.attempt import Attempt
     from onetray.worker.executor import Executor
@@ -31,17 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.worker")
 
-PREFETCH_S = 0.1
-"""How much work to prefetch, in seconds."""
-MAX_PREFETCH_AGE_S = 1.0
-"""A prefetched task that has waited for this long is released: tasks have become slower, and others may be idle."""
-MAX_PREFETCH = 700
-MAX_CLAIM = 500
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 5.0
 FULL_QUEUE_POLL_S = 0.05
 """How often to check whether a queue is below its limit again."""
-PIGGYBACK_WAIT_S = 0.02
-"""How long to wait for reports to carry the next claim in their transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +59,10 @@ class Claimer:
         accept: Callable[[list[Assignment], float], None],
         release: Callable[[list[Attempt], str], None],
         has_reports_to_send: Callable[[], bool],
+        tuning: WorkerTuning,
     ) -> None:
         self._engine, self._executor, self._held, self._accept = engine, executor, held, accept
-        self._release, self._has_reports_to_send = release, has_reports_to_send
+        self._release, self._has_reports_to_send, self._tuning = release, has_reports_to_send, tuning
         self._claim_of, self._namespace, self._sources = claim_of, namespace, sources
         self._turn = 0
         self._stopping = False
@@ -85,7 +79,8 @@ class Claimer:
         self._thread = threading.Thread(target=self._run, name="onetray-claimer", daemon=True)
 
     def start(self) -> None:
-        self._engine.piggyback.join(self)
+        if self._tuning.piggyback:
+            self._engine.piggyback.join(self)
         self._thread.start()
 
     def stop(self) -> None:
@@ -117,9 +112,9 @@ class Claimer:
                         if self._capacity() <= 0 and not self._stopping:
                             self._executor.changed.wait(0.5)
                     self._release_old_prefetch()
-                elif self._has_reports_to_send() or any(self._requested.values()):
+                elif self._tuning.piggyback and (self._has_reports_to_send() or any(self._requested.values())):
                     # Reports are about to be sent and will carry the next claim.
-                    time.sleep(PIGGYBACK_WAIT_S)
+                    time.sleep(self._tuning.piggyback_wait_s)
                 elif not self._claim() and not self._stopping:
                     # The queues are empty, and new tasks cause a wake-up. A queue that falls below its limit does not.
                     is_full = any(self._is_full(source) for source in self._sources)
@@ -159,7 +154,8 @@ class Claimer:
                 target = (command.namespace, command.queue)
                 sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
-                sources = [s for s in self._rotated() if not self._is_known_empty(s)]
+                # One claim of a queue at a time: a claim pays for each row that it skips because another locked it.
+                sources = [s for s in self._rotated() if not self._requested[s.queue] and not self._is_known_empty(s)]
             for source in sources:
                 limit = self._reserve(source, -(-capacity // len(sources)))
                 if limit > 0:
@@ -188,7 +184,7 @@ class Claimer:
             self._return_reserved(piggyback.claim.queue, piggyback.claim.limit)
 
     def _release_old_prefetch(self) -> None:
-        too_old = time.monotonic() - MAX_PREFETCH_AGE_S
+        too_old = time.monotonic() - self._tuning.max_prefetch_age_s
         if self._executor.oldest_claimed_at() < too_old:
             self._release(self._executor.withdraw(too_old), "it was prefetched and not started in time")
 
@@ -212,7 +208,7 @@ class Claimer:
             fresh = (finished - self._finished_before) / passed
             self._finish_rate += (fresh - self._finish_rate) * min(1.0, passed / 0.1)
             self._measured_at, self._finished_before = now, finished
-        return min(MAX_PREFETCH, int(self._finish_rate * PREFETCH_S))
+        return min(self._tuning.max_prefetch, int(self._finish_rate * self._tuning.prefetch_s))
 
     def _claim(self) -> bool:
         """Claim from every queue that may have tasks. Returns whether there may be more."""
@@ -252,7 +248,7 @@ class Claimer:
 
     def _reserve(self, source: ClaimSource, capacity: int) -> int:
         """How many tasks to request from a queue. They count as requested until `_return_reserved`."""
-        limit = min(capacity, MAX_CLAIM)
+        limit = min(capacity, self._tuning.max_claim)
         if source.max_held is not None:
             limit = min(limit, source.max_held - self._held.of_queue(source.queue) - self._requested[source.queue])
         limit = max(0, limit)

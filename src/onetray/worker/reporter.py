@@ -1,7 +1,7 @@
 """Send reports to the engine in batches, and retry until each is answered.
 
-Owns the threads that report. The main one sends all reports in order. Helpers send only plain successes, so that two
-batches are in flight while many tasks end. A start is sent separately only for a handler that runs for a while;
+Owns the threads that report. The main one sends all reports in order. Helpers send only plain successes, so that
+several batches are in flight while many tasks end. A start is sent separately only for a handler that runs for a while;
 otherwise the engine records it with the outcome. Sending a report twice is safe: the engine recognises a repeated one.
 """
 
@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from onetray.config import WorkerTuning
 from onetray.domain.commands import Fail, Pause, Release, Report, Start, Succeed
 from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError, Unavailable
 from onetray.domain.task import Verdict
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.worker")
 
-START_AFTER_S = 0.05
-"""If the handler still runs after this time, its start is sent separately."""
-OUTPUT_DELAY_S = 0.1
-"""How long log lines and progress are buffered at most."""
-MAX_BATCH = 499
-"""One less than the engine's own batch, so that a piggyback claim fits into the same transaction."""
-BUSY_BATCH = 50
-"""After a batch of this size, the reporter waits for the next one to fill up."""
-GATHER_DELAY_S = 0.005
-LARGE_BATCH = 250
 MAX_BACKOFF_S = 2.0
 MAX_TRIES = 5
 """How often a report is sent that fails for another reason than an unavailable database."""
@@ -51,6 +42,10 @@ class PendingReport(NamedTuple):
     on_verdict: Callable[[Verdict], None] | None
 
 
+Gather = Callable[[], list[PendingReport]]
+"""Takes the next batch of a thread. Called with the lock held."""
+
+
 def _add_timing(pending: PendingReport, now: float) -> PendingReport:
     attempt, command = pending.attempt, pending.command
     if isinstance(command, TIMED) and attempt.began_at is not None:
@@ -66,8 +61,9 @@ class Reporter:
         engine: EngineApi,
         on_verdict: Callable[[Attempt, Report, Verdict], None],
         on_accepted: Callable[[list[Attempt]], None] = lambda attempts: None,
-        helpers: int = 0,
+        tuning: WorkerTuning | None = None,
     ) -> None:
+        self._tuning = tuning = tuning or WorkerTuning()
         self._engine, self._on_verdict, self._on_accepted = engine, on_verdict, on_accepted
         self._pending: deque[PendingReport] = deque()
         self._plain_successes: deque[PendingReport] = deque()
@@ -76,11 +72,17 @@ class Reporter:
         self._output_due_at = 0.0
         self._starts: deque[Attempt] = deque()
         self._is_timing_starts = False
-        self._ready = threading.Condition()
+        lock = threading.Lock()
+        self._ready, self._backlog = threading.Condition(lock), threading.Condition(lock)
+        """One lock: `_backlog` is notified when enough successes wait for one more thread."""
         self._closing = self._given_up = False
         self._heartbeat_requests: set[Attempt] = set()
-        self._helpers = helpers
-        targets = [lambda: self._send_batches(self._gather), *[self._run_helper] * helpers]
+        self._helpers = tuning.helpers + tuning.backlog_helpers
+        targets = [
+            lambda: self._send_batches(self._gather, self._ready),
+            *[lambda: self._run_helper(self._gather_plain, self._ready)] * tuning.helpers,
+            *[lambda: self._run_helper(self._gather_backlog, self._backlog)] * tuning.backlog_helpers,
+        ]
         self._threads = [threading.Thread(target=target, name="onetray-reporter", daemon=True) for target in targets]
 
     def start(self) -> None:
@@ -106,10 +108,12 @@ class Reporter:
                 self._ready.notify_all()
             else:
                 self._ready.notify()
+            if len(self._plain_successes) >= self._tuning.large_batch:
+                self._backlog.notify()
 
     def attempt_began(self, attempt: Attempt) -> None:
         """Send its start, unless it ends soon."""
-        # Without the lock: most handlers end before START_AFTER_S, and then there is nothing to send.
+        # Without the lock: most handlers end within `merge_starts_s`, and then there is nothing to send.
         self._starts.append(attempt)
         if not self._is_timing_starts:
             with self._ready:
@@ -120,7 +124,7 @@ class Reporter:
         """Send its new log lines or progress soon."""
         with self._ready:
             if not self._unsent_output:
-                self._output_due_at = time.monotonic() + OUTPUT_DELAY_S
+                self._output_due_at = time.monotonic() + self._tuning.output_delay_s
                 self._ready.notify_all()
             self._unsent_output[id(attempt)] = attempt
 
@@ -141,6 +145,7 @@ class Reporter:
         with self._ready:
             self._closing = True
             self._ready.notify_all()
+            self._backlog.notify_all()
         for thread in self._threads:
             thread.join()
 
@@ -148,38 +153,38 @@ class Reporter:
         """Stop retrying."""
         self._given_up = True
 
-    def _run_helper(self) -> None:
+    def _run_helper(self, gather: Gather, changed: threading.Condition) -> None:
         try:
-            self._send_batches(self._gather_plain)
+            self._send_batches(gather, changed)
         finally:
             with self._ready:
                 self._helpers -= 1
                 self._ready.notify_all()
 
-    def _send_batches(self, gather: Callable[[], list[PendingReport]]) -> None:
-        busy = False
+    def _send_batches(self, gather: Gather, changed: threading.Condition) -> None:
+        busy, tuning = False, self._tuning
         while True:
-            if busy and len(self._plain_successes) < LARGE_BATCH and not self._closing:
+            if busy and len(self._plain_successes) < tuning.large_batch and not self._closing:
                 # Reports arrive faster than they are written, and a large batch costs little more than a small one.
-                time.sleep(GATHER_DELAY_S)
-            batch = self._next(gather)
+                time.sleep(tuning.gather_s)
+            batch = self._next(gather, changed)
             if not batch:
                 return
-            busy = len(batch) >= BUSY_BATCH
+            busy = len(batch) >= tuning.busy_batch
             self._send(batch)
 
-    def _next(self, gather: Callable[[], list[PendingReport]]) -> list[PendingReport]:
-        with self._ready:
+    def _next(self, gather: Gather, changed: threading.Condition) -> list[PendingReport]:
+        with changed:
             while True:
                 batch, main = gather(), gather == self._gather
                 # The main thread ends last: a verdict that a helper receives may queue another report.
                 if batch or (self._closing and not (main and self._helpers)):
                     return batch
-                self._ready.wait(self._until_next() if main else None)
+                changed.wait(self._until_next() if main else None)
 
     def _until_next(self) -> float | None:
         self._is_timing_starts = bool(self._starts)
-        times = [(self._starts[0].began_at or 0.0) + START_AFTER_S] if self._is_timing_starts else []
+        times = [(self._starts[0].began_at or 0.0) + self._tuning.merge_starts_s] if self._is_timing_starts else []
         if self._unsent_output:
             times.append(self._output_due_at)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -187,7 +192,7 @@ class Reporter:
     def _gather(self) -> list[PendingReport]:
         """The next batch: due starts first, then log lines and progress, then outcomes."""
         now, batch = time.monotonic(), []
-        lasting = now - START_AFTER_S
+        lasting, most = now - self._tuning.merge_starts_s, self._tuning.report_batch
         while self._starts and (self._starts[0].has_ended or (self._starts[0].began_at or now) <= lasting):
             attempt = self._starts.popleft()
             if not attempt.has_ended and not attempt.start_sent and attempt.stop_reason is None:
@@ -200,16 +205,22 @@ class Reporter:
             batch += [PendingReport(attempt, command, None) for command in attempt.take_output()]
             if attempt.has_log_lines:
                 self._unsent_output[id(attempt)] = attempt
-        while self._pending and len(batch) < MAX_BATCH:
+        while self._pending and len(batch) < most:
             pending = self._pending.popleft()
             if id(pending.attempt) in self._unsent_output:
                 # Its log lines fill more than one report, and all of them go before its outcome.
                 self._pending.appendleft(pending)
                 break
             batch.append(_add_timing(pending, now))
-        return batch + self._gather_plain(MAX_BATCH - len(batch))
+        return batch + self._take_plain(most - len(batch))
 
-    def _gather_plain(self, limit: int = MAX_BATCH) -> list[PendingReport]:
+    def _gather_plain(self) -> list[PendingReport]:
+        return self._take_plain(self._tuning.report_batch)
+
+    def _gather_backlog(self) -> list[PendingReport]:
+        return self._gather_plain() if len(self._plain_successes) >= self._tuning.large_batch else []
+
+    def _take_plain(self, limit: int) -> list[PendingReport]:
         now, plain = time.monotonic(), self._plain_successes
         return [_add_timing(plain.popleft(), now) for _ in range(min(limit, len(plain)))]
 

@@ -68,6 +68,17 @@ class ServerConnection(Connection[Any]):
     """None: it prepares nothing, because the next transaction may be on another connection of a pooler."""
 
 
+class WarmPool(ConnectionPool[ServerConnection]):
+    """Lends the connection that was returned last: its statements are prepared, and its server process has its caches.
+
+    psycopg's pool takes turns: an idle worker's claims would each meet a connection that has not been used for long.
+    """
+
+    def _get_ready_connection(self, timeout: float | None) -> ServerConnection | None:
+        self._pool.rotate(1)
+        return super()._get_ready_connection(timeout)
+
+
 class PostgresSnapshot:
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
@@ -114,7 +125,7 @@ class PostgresStore(Store):
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
             raise StoreError(f"invalid database URL: {e}") from e
-        self._pool: ConnectionPool[ServerConnection] = ConnectionPool(
+        self._pool = WarmPool(
             url, connection_class=ServerConnection, configure=self._configure, kwargs=kwargs, open=False,
             min_size=1, max_size=connections, timeout=min(CONNECT_S, patience_s),
             # The pool waits longer after each failure. This resets it before a wait becomes longer than patience_s.

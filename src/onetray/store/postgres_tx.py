@@ -236,7 +236,10 @@ class PostgresTx:
         self.lower_marks()
         if low.can_start_at_mark():
             entries = low.entries
-            rows = self._claim_any(queue, low.rank, low.task, limit)
+            rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit))
+            if not rows:
+                # The tasks of these ready rows may be locked for another reason than a claim: look past them.
+                rows = self._claim_any("claim_any", queue, low.rank, low.task, limit)
             # If these are fewer than the limit, there may be tasks before the mark: from a late commit, a requeue, a
             # higher priority. Scan for them at once unless such scans are slow.
             if len(rows) == limit or time.monotonic() - low.scanned_at < low.rest_s():
@@ -250,14 +253,14 @@ class PostgresTx:
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> list[ClaimedRow]:
         began, entries = time.monotonic(), low.entries
-        rows = self._claim_any(queue, *_START, limit)
+        rows = self._claim_any("claim_any", queue, *_START, limit)
         low.scanned_at = time.monotonic()
         low.cost_s = low.scanned_at - began
         low.move_to((rows[0].rank, rows[0].key) if rows else _START, entries)
         return rows
 
-    def _claim_any(self, queue: int, rank: int, task: int, limit: int) -> list[ClaimedRow]:
-        return self.query("claim_any", queue=queue, rank=rank, task=task, limit=limit, past_breakers=0)
+    def _claim_any(self, statement: str, queue: int, rank: int, task: int, limit: int) -> list[ClaimedRow]:
+        return self.query(statement, queue=queue, rank=rank, task=task, limit=limit, past_breakers=0)
 
     def _pick_kind(self, queue: int, kind: int, limit: int, past_breakers: bool) -> list[ClaimedRow]:
         return self.query("claim_kind", queue=queue, kind=kind, limit=limit, past_breakers=int(past_breakers))

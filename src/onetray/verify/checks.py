@@ -165,6 +165,9 @@ WORDS: dict[str, dict[str, Word]] = {
             f"json_each(CASE WHEN json_valid('[' || {ids} || ']') THEN '[' || {ids} || ']' ELSE '[]' END) AS i"
         ),
         "listed_n": "i.key + 1",
+        # What the list of an entity has in the place of the event e.
+        "nth_id": "CASE WHEN json_valid('[' || coalesce(t.events, s.events, f.events) || ']') THEN CAST(json_extract("
+        "'[' || coalesce(t.events, s.events, f.events) || ']', '$[' || (e.version - 1) || ']') AS text) END",
         "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
         "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
     },
@@ -179,6 +182,7 @@ WORDS: dict[str, dict[str, Word]] = {
             "WITH ORDINALITY AS i(value, n)"
         ),
         "listed_n": "i.n",
+        "nth_id": "CASE WHEN e.version > 0 THEN split_part(coalesce(t.events, s.events, f.events), ',', e.version) END",
         "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
         "keys_in": lambda json: (
             f"unnest(CASE WHEN {json} ~ {_KEY_LIST} THEN CAST(string_to_array(btrim({json}, '[]'), ',') AS bigint[]) "

@@ -175,20 +175,24 @@ WHERE n.type = 'task.cancel_requested' AND n.version IS NULL AND t.cancel_at IS 
 SELECT e.entity AS task, e.version, min(e.id) AS event, count(*) > 1 AS one_version
 FROM event_rows AS e WHERE e.version IS NOT NULL GROUP BY e.entity, e.version
 
--- pass: lists
+-- pass: unlisted
 -- check: 13 event_listed: the row of a task, stage or flow lists the events of its transitions, in order
+SELECT e.entity AS task, e.id AS event, e.version, true AS event_listed
+FROM event_rows AS e LEFT JOIN onetray.task AS t ON t.key = e.entity LEFT JOIN onetray.stage AS s ON s.key = e.entity
+    LEFT JOIN onetray.flow AS f ON f.key = e.entity
+WHERE e.version IS NOT NULL AND coalesce(t.key, s.key, f.key) IS NOT NULL
+    AND {nth_id} IS DISTINCT FROM CAST(e.id AS text)
+
+-- pass: lists
 -- check: 13 event_found: an event that a row lists is in the log
 WITH entity AS (
     SELECT t.key, t.events FROM onetray.task AS t UNION ALL SELECT s.key, s.events FROM onetray.stage AS s
     UNION ALL SELECT f.key, f.events FROM onetray.flow AS f
 ),
 item AS (SELECT l.key, {listed_n} AS n, i.value AS id FROM entity AS l CROSS JOIN {listed_ids:l.events})
-SELECT coalesce(i.key, e.entity) AS task, coalesce(i.id, e.id) AS event, i.n AS place, e.version,
-    e.id IS NOT NULL AND i.id IS NULL AS event_listed, e.id IS NULL AS event_found
-FROM item AS i FULL JOIN (
-    SELECT v.id, v.entity, v.version FROM event_rows AS v WHERE v.version IS NOT NULL AND EXISTS (
-        SELECT 1 FROM entity AS k WHERE k.key = v.entity)
-) AS e ON e.id = i.id AND e.entity = i.key AND e.version = i.n
+SELECT i.key AS task, i.id AS event, i.n AS version, true AS event_found
+FROM item AS i LEFT JOIN event_rows AS e ON e.id = i.id AND e.entity = i.key AND e.version = i.n
+WHERE e.id IS NULL
 
 -- pass: flow_lists
 -- where: flows

@@ -23,6 +23,18 @@ SELECT l.*, {clock} AS seen_at FROM (
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 
+-- name: claim_head
+-- row: ClaimedRow
+-- The same, but it locks the ready rows first: those that other claims have locked cost no look at their tasks. A task that
+-- is locked without its ready row is left out, and not replaced by the next one.
+{columns_of_claimable}
+FROM (
+    SELECT r.rank, r.task FROM onetray.ready AS r
+    WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
+        AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+    ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked_r}
+) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
+
 -- name: claim_kind
 -- row: ClaimedRow
 {select_claimable} WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers}
@@ -30,9 +42,11 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- word: select_claimable
+{columns_of_claimable} FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
+
+-- word: columns_of_claimable
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
     t.correlation_id, t.trace, t.job, t.stage, t.control, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
-FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
 -- name: heads_of_queue
 SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit

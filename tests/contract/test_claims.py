@@ -268,7 +268,7 @@ def test_a_claim_of_two_looks_is_dated_after_the_later_one(
     query = PostgresTx.query
 
     def look(tx: PostgresTx, name: str, /, **params: Any) -> Any:
-        if name in ("claim_any", "claim_kind") and next(looks) == 1:
+        if name in ("claim_head", "claim_any", "claim_kind") and next(looks) == 1:
             wait_until(lambda: other.do_due() > 0)
         return query(tx, name, **params)
 

@@ -20,6 +20,7 @@ from benchmarks.limit import WORKER
 from onetray.domain.clock import Clock
 from onetray.domain.commands import Submit
 from onetray.engine import Engine
+from onetray.store.event_log import BLOCK
 
 KIND = "noop"
 STEP = 250_000
@@ -28,7 +29,7 @@ FAR_S = 10 * 365 * 86_400
 KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",)}
 """The tables that have rows for each job beside the log, and the columns that name it. The first one finds them."""
 MOVE = 1_000
-"""Tasks that move together."""
+"""Tasks that move together: no more than a row of the log has entries."""
 Execute = Callable[..., list[Any]]
 """Runs a statement, with parameters by name if it has some."""
 
@@ -47,11 +48,12 @@ _COLUMNS = {
     "sqlite": "SELECT name FROM pragma_table_info('{table}')",
 }
 _EVENTS = f"""
-SELECT version, fence, attempts, ts, {", ".join(Happened._fields)} FROM onetray.event
+SELECT version, fence, attempts, ts, {", ".join(Happened._fields)} FROM onetray.event_batch
 WHERE entity = {{key}} ORDER BY id"""
-_LAST_KEY = {
-    "postgres": "SELECT setval('onetray.entity_key', {last})",
-    "sqlite": "UPDATE counter SET value = {last} WHERE name = 'entity_key'",
+_NEXT_EVENT = f"SELECT max(id) + {BLOCK} FROM onetray.event_batch"
+_LAST = {
+    "postgres": "SELECT setval('onetray.{counter}', {last})",
+    "sqlite": "UPDATE counter SET value = {last} WHERE name = '{counter}'",
 }
 
 
@@ -85,31 +87,44 @@ def fill(
     with _connected(store, url) as execute:
         columns = {table: _columns(execute, store, table) for table in KEYS}
         events = execute(_EVENTS.format(key=key))
+        event = execute(_NEXT_EVENT)[0][0]
         for first in range(1, count, STEP):
             last = min(first + STEP, count) - 1
             with _transaction(execute, store):
                 for table in KEYS:
-                    execute(_copies(store, table, columns[table], key, first, last))
-                _log(execute, store, events, key, first, last)
+                    listed = _listed(event, len(events), first)
+                    execute(_copies(store, table, columns[table], key, first, last, listed))
+                event = _log(execute, store, events, event, key, first, last)
             say(f"{store}: {last + 1:,} of {count:,} jobs beside")
-        execute(_LAST_KEY[store].format(last=key + count))
+        execute(_LAST[store].format(counter="entity_key", last=key + count))
+        execute(_LAST[store].format(counter="event_id", last=event))
     settle(store, url)
 
 
-def _log(execute: Execute, store: str, events: list[Any], key: int, first: int, last: int) -> None:
-    """The events of the copies, as if many of them had always moved together."""
+def _log(execute: Execute, store: str, events: list[Any], event: int, key: int, first: int, last: int) -> int:
+    """The events of the copies, as if many of them had always moved together. Each row has a block of ids, from `event`
+    on; the block after them."""
     for start in range(first, last + 1, MOVE):
         keys = range(key + start, key + min(start + MOVE, last + 1))
         for version, fence, attempts, ts, *common in events:
-            write_events(execute, store, Happened(*common), [(k, version, fence, attempts, ts) for k in keys])
+            write_events(execute, store, Happened(*common), [(k, version, fence, attempts, ts) for k in keys], event)
+            event += BLOCK
+    return event
+
+
+def _listed(event: int, each: int, first: int) -> str:
+    """The ids that `_log` gives to the events of the copy n.i, as its row lists them."""
+    move, place = f"(n.i - {first}) / {MOVE} * {each * BLOCK}", f"(n.i - {first}) % {MOVE}"
+    return " || ',' || ".join(f"CAST({event + nth * BLOCK} + {move} + {place} AS text)" for nth in range(each))
 
 
 def _columns(execute: Execute, store: str, table: str) -> list[str]:
     return [name for (name,) in execute(_COLUMNS[store].format(table=table))]
 
 
-def _copies(store: str, table: str, columns: list[str], key: int, first: int, last: int) -> str:
-    shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | ({"id": _ID[store]} if table == "task" else {})
+def _copies(store: str, table: str, columns: list[str], key: int, first: int, last: int, events: str) -> str:
+    own = {"id": _ID[store], "events": events} if table == "task" else {}
+    shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | own
     values = ", ".join(shifted.get(column, f"t.{column}") for column in columns)
     return (
         f"INSERT INTO onetray.{table} ({', '.join(columns)}) SELECT {values} FROM onetray.{table} AS t "

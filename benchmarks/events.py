@@ -1,7 +1,8 @@
 """The one place where a benchmark writes events that no engine has made.
 
 Owns the rows of the log beside tasks that were written by hand: those of the limit, and of a crowd. Whoever changes the
-tables of the log changes them here. (`bench log` has tables of its own.)
+tables of the log changes them here. (`bench log` has tables of its own.) Each task lists its events in its own row,
+which is up to the statement that moves it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import orjson
+from onetray.store.event_log import BLOCK, encode, parts_of
 
 Write = Callable[[str, dict[str, Any]], object]
 """Runs a statement of one database with parameters by name."""
-Moved = tuple[int, int, int, int, int]
+Moved = Sequence[int]
 """Key, version, fence, attempts and time of a single task that has moved."""
 
 
@@ -25,29 +26,37 @@ class Happened(NamedTuple):
     was: str | None
     state: str
     actor: str
-    correlation_id: str | None = None
     cause: str | None = None
     trace: str | None = None
     payload: str | None = None
 
 
-_COMMON = ("ns", *Happened._fields[1:])
-_INSERT = f"INSERT INTO onetray.event (entity, job, version, fence, attempts, ts, {', '.join(_COMMON)})"
-_POSTGRES = f"""{_INSERT}
-SELECT b.key, b.key, b.version, b.fence, b.attempts, b.ts, CAST(%(ns)s AS integer),
-    {", ".join(f"CAST(%({name})s AS text)" for name in _COMMON[1:])}
-FROM unnest(%(keys)s::bigint[], %(versions)s::integer[], %(fences)s::integer[], %(attempts)s::integer[],
-    %(times)s::bigint[]) AS b(key, version, fence, attempts, ts)"""
-_SQLITE = f"""{_INSERT.replace("onetray.", "")}
-SELECT value ->> 0, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
-    {", ".join(f":{c}" for c in _COMMON)}
-FROM json_each(:tasks)"""
+_COLUMNS = ("entity", "version", "fence", "attempts", "ts")
+_ENCODED = ("size", "ts", "entity", "job", "version", "fence", "attempts", *Happened._fields, "varied")
+_INSERT = f"INSERT INTO onetray.event_batch (id, {', '.join(_ENCODED)}) VALUES"
+_POSTGRES = f"""{_INSERT} (coalesce(%(event)s::bigint, currval('onetray.event_id')) + %(place)s::bigint,
+    {", ".join(f"%({name})s" for name in _ENCODED)})"""
+_SQLITE = f"{_INSERT.replace('onetray.', '')} (:event + :place, {', '.join(f':{name}' for name in _ENCODED)})"
 
 
-def write_events(write: Write, store: str, happened: Happened, tasks: Sequence[Moved]) -> None:
-    """One event for each of these tasks, in this order, inside the transaction that has moved them."""
-    if store == "postgres":
-        columns = zip(("keys", "versions", "fences", "attempts", "times"), zip(*tasks, strict=True), strict=True)
-        write(_POSTGRES, {**happened._asdict(), **{name: list(column) for name, column in columns}})
-    else:
-        write(_SQLITE, {**happened._asdict(), "tasks": orjson.dumps([tuple(task) for task in tasks]).decode()})
+def write_events(
+    write: Write, store: str, happened: Happened, tasks: Sequence[Moved], event: int | None, place: int = 0
+) -> None:
+    """One event for each of these tasks, in this order, inside the transaction that has moved them.
+
+    The first of their ids is `event + place`. On PostgreSQL no `event` is the block of ids that was taken last.
+    """
+    columns = dict(zip(_COLUMNS, map(list, zip(*tasks, strict=True)), strict=True))
+    for size, part in parts_of({**columns, **happened._asdict(), "job": None}, len(tasks)):
+        row = encode(part)
+        if store == "postgres":
+            # As text: a statement is prepared anew for each combination of numbers and nulls.
+            row = {name: None if value is None else str(value) for name, value in row.items()}
+        write(_POSTGRES if store == "postgres" else _SQLITE, {**row, "event": event, "place": place})
+        place += size
+
+
+def in_blocks(items: list[Any], events_each: int = 1) -> list[list[Any]]:
+    """Parts whose events have ids of one block: as many as a number of PostgreSQL's sequence stands for."""
+    most = BLOCK // events_each
+    return [items[i : i + most] for i in range(0, len(items), most)]

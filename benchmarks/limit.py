@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from benchmarks.events import Happened
+from benchmarks.events import Happened, Moved
 from onetray.store import open_store
 
 WORKER, ACTOR, SUBMITTER = "bench", "worker:bench", "user:anonymous"
@@ -40,10 +40,8 @@ class Numbers(NamedTuple):
         return self.happened("task.succeeded", "running", "succeeded")
 
 
-class Claimed(NamedTuple):
-    lease: int
-    tasks: list[Any]
-    """Rows that begin with key, version, fence, attempts and time; the rest is what a worker would need."""
+Claimed = list[Any]
+"""Tasks that begin with key, version, fence, attempts and time; the rest is what a worker would need."""
 
 
 class Limit(Protocol):
@@ -63,8 +61,18 @@ def submit_by_hand(limit: Limit, batch: int, jobs: int) -> None:
 
 def drain_by_hand(limit: Limit, batch: int) -> None:
     """Claim and report until nothing is left: two transactions for each batch."""
-    while (claimed := limit.claim(batch)).tasks:
+    while claimed := limit.claim(batch):
         limit.report(claimed)
+
+
+def after_success(claimed: Claimed, now: int) -> list[Moved]:
+    """What tasks are when they have started and succeeded. Nobody else has moved them since, so nothing is read."""
+    return [(key, version + 2, fence, attempts, max(now, ts)) for key, version, fence, attempts, ts, *_ in claimed]
+
+
+def before_success(moved: list[Moved]) -> list[Moved]:
+    """What they were when they had started."""
+    return [(key, version - 1, *rest) for key, version, *rest in moved]
 
 
 def prepare(url: str) -> Numbers:

@@ -29,7 +29,7 @@ Drain = Callable[[Any, int], None]
 def fused(limit: PostgresLimit, batch: int) -> None:
     """Report a batch and claim the next in one transaction, until nothing is left."""
     claimed = limit.claim(batch)
-    while claimed.tasks:
+    while claimed:
         claimed = limit.report_and_claim(claimed, batch)
 
 

@@ -42,6 +42,7 @@ def test_a_crowd_is_as_large_as_was_asked_for_and_verifies(
     original: str, events: int, ready: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crowd, "STEP", 3)
+    monkeypatch.setattr(crowd, "MOVE", 2)
     url, heard = f"sqlite:///{tmp_path / 'jobs.db'}", list[str]()
     crowd.fill("sqlite", url, getattr(crowd, original), 7, heard.append)
     with open_engine(url) as engine:
@@ -49,8 +50,9 @@ def test_a_crowd_is_as_large_as_was_asked_for_and_verifies(
         count = "SELECT " + ", ".join(f"(SELECT count(*) FROM onetray.{t})" for t in ("task", "event", "ready"))
         found = engine.store.read_sql(count)[0]
         assert tuple(found) == (7, 7 * events, ready)
-        # The keys go on after those of the crowd.
+        # The keys and the events go on after those of the crowd.
         engine.submit("noop", {"number": 0})
+        must_be_sound(engine)
     assert heard == ["sqlite: 4 of 7 jobs beside", "sqlite: 7 of 7 jobs beside"]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from onetray.store.event_log import BLOCK, encode, parts_of
+from onetray.store.event_log import BLOCK, encode_batch, slices_of
 
 Write = Callable[[str, dict[str, Any]], object]
 """Runs a statement of one database with parameters by name."""
@@ -47,8 +47,8 @@ def write_events(
     The first of their ids is `event + place`. On PostgreSQL no `event` is the block of ids that was taken last.
     """
     columns = dict(zip(_COLUMNS, map(list, zip(*tasks, strict=True)), strict=True))
-    for size, part in parts_of({**columns, **happened._asdict(), "job": None}, len(tasks)):
-        row = encode(part)
+    for size, part in slices_of({**columns, **happened._asdict(), "job": None}, len(tasks)):
+        row = encode_batch(part)
         if store == "postgres":
             # As text: a statement is prepared anew for each combination of numbers and nulls.
             row = {name: None if value is None else str(value) for name, value in row.items()}

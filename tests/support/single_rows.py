@@ -5,7 +5,7 @@ from __future__ import annotations
 from onetray.domain.clock import VirtualClock
 from onetray.store import open_store
 from onetray.store.base import Tx
-from onetray.store.event_log import decode, encode
+from onetray.store.event_log import decode_batch, encode_batch
 from onetray.store.rows import EventBatch
 
 _ALL = f"SELECT {', '.join(EventBatch._fields)} FROM onetray.event_batch ORDER BY id"
@@ -25,6 +25,6 @@ def _split(tx: Tx) -> None:
     tx.fetch("DELETE FROM onetray.event_batch", {})
     tx.fetch("DELETE FROM onetray.flow_event", {})
     flows = {key for (key,) in tx.fetch("SELECT key FROM onetray.flow", {})}
-    for event in (event for row in rows for event in decode(row)):
+    for event in (event for row in rows for event in decode_batch(row)):
         columns = {**event._asdict(), "entity": [event.entity], "job": [event.job]}
-        tx.write_batch(event.id, encode(columns), [event.job] if event.job in flows else [])
+        tx.write_batch(event.id, encode_batch(columns), [event.job] if event.job in flows else [])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from onetray.domain.checks import listed, text
 from onetray.domain.errors import InvalidInput, Unavailable
 from onetray.domain.task import Event, json_of
-from onetray.feed.history import events_between, events_of_flow, matching_events
+from onetray.feed.history import events_between, events_of_flow, find_events
 from onetray.notify.wake import Wake
 from onetray.store.base import Store
 
@@ -78,7 +78,7 @@ class Feed:
         if ns is None and types is None:
             events = events_between(self.store, after, upto, limit)
             return _page(events, events[-1].id if len(events) == limit else upto)
-        return _page(*matching_events(self.store, after, upto, limit, MAX_SCANNED, ns, types))
+        return _page(*find_events(self.store, after, upto, limit, MAX_SCANNED, ns, types))
 
     def _of_flow(self, flow: int, after: int, limit: int, types: Sequence[str] | None) -> Page:
         # Not only up to `after + limit`: the events of one flow are far apart.

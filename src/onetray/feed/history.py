@@ -13,7 +13,7 @@ import orjson
 from onetray.domain.checks import id_or_none
 from onetray.domain.task import Event
 from onetray.store.base import Store
-from onetray.store.event_log import Entry, decode, entry_at
+from onetray.store.event_log import Entry, decode_batch, entry_at
 from onetray.store.rows import EntityEventRow, EventBatch, EventEntityRow, TaskEventRow
 
 FIRST_ROWS = 16
@@ -37,7 +37,7 @@ def events_of_task(store: Store, id_: str, namespace: str, after: int, limit: in
 def events_of_entities(store: Store, keys: Sequence[int], after: int, limit: int) -> list[Event]:
     """The events of tasks, stages and flows, without those of the tasks of the flows."""
     rows = store.read("batches_of_entities", keys=list(keys), after=after, limit=limit)
-    return shown(store, _entries(rows))
+    return show_events(store, _entries(rows))
 
 
 def events_of_flow(
@@ -48,8 +48,8 @@ def events_of_flow(
         "batches_of_flow", key=key, after=after, upto=upto, limit=limit + 1, every=int(types is None),
         types=list(types or ()),
     )  # fmt: skip
-    entries = (e for row in rows for e in decode(row) if e.job == key and after < e.id <= upto)
-    return shown(store, _first(entries, limit))
+    entries = (e for row in rows for e in decode_batch(row) if e.job == key and after < e.id <= upto)
+    return show_events(store, _first(entries, limit))
 
 
 def events_by_correlation(store: Store, correlation_id: str, namespace: str, after: int, limit: int) -> list[Event]:
@@ -70,23 +70,23 @@ def events_between(store: Store, after: int, upto: int, limit: int) -> list[Even
     last, rows_wanted = after, FIRST_ROWS
     while len(found) < limit:
         rows = _batches(store, last, upto, rows_wanted, rows_wanted, None, None)
-        entries = (e for row in rows for e in decode(row) if last < e.id <= upto)
+        entries = (e for row in rows for e in decode_batch(row) if last < e.id <= upto)
         found += _first(entries, limit - len(found))
         if len(rows) < rows_wanted:
             break
         last = rows[-1].id + rows[-1].size - 1
         size = sum(row.size for row in rows) / len(rows)
         rows_wanted = 1 + max(FIRST_ROWS, int((limit - len(found)) / size))
-    return shown(store, found)
+    return show_events(store, found)
 
 
-def matching_events(
+def find_events(
     store: Store, after: int, upto: int, limit: int, scan: int, ns: int | None, types: Sequence[str] | None
 ) -> tuple[list[Event], int]:
     """The events of a namespace, or of some types, among the next rows of the log; and how far it has read."""
     rows = _batches(store, after, upto, scan, limit + 1, ns, types)
-    entries = (e for row in rows for e in decode(row) if after < e.id <= upto and (ns is None or e.ns == ns))
-    events = shown(store, _first(entries, limit))
+    entries = (e for row in rows for e in decode_batch(row) if after < e.id <= upto and (ns is None or e.ns == ns))
+    events = show_events(store, _first(entries, limit))
     if len(events) == limit:
         return events, events[-1].id
     if len(rows) > limit:
@@ -120,7 +120,7 @@ def _first(entries: Iterator[Entry], limit: int) -> list[Entry]:
     return [entry for _, entry in zip(range(limit), entries, strict=False)]
 
 
-def shown(store: Store, entries: list[Entry]) -> list[Event]:
+def show_events(store: Store, entries: list[Entry]) -> list[Event]:
     """Entries of the log as events, without those of entities that were deleted meanwhile."""
     keys = {entry.entity for entry in entries} | {entry.job for entry in entries}
     rows: list[EventEntityRow] = store.read("entities_of_events", keys=sorted(keys)) if keys else []

@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     payload: str | None
 
 
-def encode(events: Columns) -> dict[str, Any]:
+def encode_batch(events: Columns) -> dict[str, Any]:
     """The columns of a row, without its id. `entity` is a list; other columns may be one value for all entries."""
     entities: list[int] = events["entity"]
     size, first = len(entities), entities[0]
@@ -86,7 +86,7 @@ def _shared(name: str, values: Any, varied: dict[str, Any]) -> Any:
     return None
 
 
-def decode(row: EventBatch) -> Iterator[Entry]:
+def decode_batch(row: EventBatch) -> Iterator[Entry]:
     """The events of a row, in order, without those that were removed."""
     n = row.size
     varied = _varied(row)
@@ -144,7 +144,7 @@ def without(row: EventBatch, entities: Collection[int]) -> str | None:
     return orjson.dumps({**shown, "entity": kept}).decode()
 
 
-def parts_of(columns: Columns, size: int, most: int = BLOCK) -> Iterator[tuple[int, Columns]]:
+def slices_of(columns: Columns, size: int, most: int = BLOCK) -> Iterator[tuple[int, Columns]]:
     """A batch in parts of at most so many rows, each with its size."""
     if size <= most:
         yield size, columns

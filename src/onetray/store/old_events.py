@@ -15,7 +15,7 @@ import orjson
 
 from onetray.domain.lifecycle import MACHINES
 from onetray.store.base import Store, Tx
-from onetray.store.event_log import BLOCK, encode
+from onetray.store.event_log import BLOCK, encode_batch
 from onetray.store.schema import MIGRATION_LOCK
 from onetray.store.sql_template import POSTGRES, SQLITE
 
@@ -105,7 +105,9 @@ def _write(tx: Tx, run: list[OldEvent]) -> None:
         for name in ("entity", "job", "ts", "ns", "was", "actor", "version", "fence", "attempts", "cause", "trace")
     }
     columns |= {"type": first.type, "state": first.state, "payload": [_payload(event) for event in run]}
-    tx.write_batch(first.id, encode(columns), sorted({flow for event in run if (flow := _flow(event)) is not None}))
+    tx.write_batch(
+        first.id, encode_batch(columns), sorted({flow for event in run if (flow := _flow(event)) is not None})
+    )
 
 
 def _payload(event: OldEvent) -> str | None:

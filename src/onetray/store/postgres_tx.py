@@ -18,7 +18,7 @@ from onetray.notify.new_work import NewWork, count_statement
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
-from onetray.store.event_log import BLOCK, encode, events_of_move, flows_in, flows_of_move, parts_of
+from onetray.store.event_log import BLOCK, encode_batch, events_of_move, flows_in, flows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
@@ -153,7 +153,7 @@ class PostgresTx:
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
         move = self._statements.move(hops, columns, held)
         self.wakes = True
-        for size, part in parts_of(columns, len(columns["key"]), BLOCK // len(hops)):
+        for size, part in slices_of(columns, len(columns["key"]), BLOCK // len(hops)):
             failpoints.hit("moving")
             self.written_row = self.written_row or row_of_move(hops, part)
             self._pending.append((move.sql, {**bind_postgres(move, part), "size": size}))
@@ -301,25 +301,25 @@ class PostgresTx:
             self._entered.append(_first_entry(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
-        for block, (_, part) in zip(blocks, parts_of(events, size), strict=True):
-            self._record(encode(part), flows_in(part["entity"], part["job"]), event=block)
+        for block, (_, part) in zip(blocks, slices_of(events, size), strict=True):
+            self._record(encode_batch(part), flows_in(part["entity"], part["job"]), event=block)
 
     def create(self, statement: str, columns: Columns, events: Columns) -> None:
         size = len(columns["key"])
-        for (_, part), (_, its_events) in zip(parts_of(columns, size), parts_of(events, size), strict=True):
+        for (_, part), (_, its_events) in zip(slices_of(columns, size), slices_of(events, size), strict=True):
             self.batch(statement, part)
-            self._record(encode(its_events), flows_in(its_events["entity"], its_events["job"]))
+            self._record(encode_batch(its_events), flows_in(its_events["entity"], its_events["job"]))
 
     def note(self, statement: str, columns: Columns) -> None:
         size = len(columns["key"])
-        for n, part in parts_of(columns, size):
+        for n, part in slices_of(columns, size):
             self.batch(statement, part)
             self.query_later("insert_notes_of_flows", event=None, size=n, of_flows=int(statement == "insert_flow_note"))
 
     def record(self, event: Columns) -> None:
         self.wakes = True
         (block,) = self._next("onetray.event_id", 1)
-        self._record(encode(event), [], event=block)
+        self._record(encode_batch(event), [], event=block)
 
     def _copy(self, rows: list[tuple[str, Columns]]) -> None:
         texts = CopyBuffer()

@@ -15,7 +15,7 @@ from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
-from onetray.store.event_log import BLOCK, encode, events_of_move, flows_in, flows_of_move, parts_of
+from onetray.store.event_log import BLOCK, encode_batch, events_of_move, flows_in, flows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
@@ -65,7 +65,7 @@ class SqliteTx:
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
         move = self._statements.move(hops, columns, held)
         self.wakes = True
-        for size, part in parts_of(columns, len(columns["key"]), BLOCK // len(hops)):
+        for size, part in slices_of(columns, len(columns["key"]), BLOCK // len(hops)):
             event = self._new_events(size * len(hops))
             failpoints.hit("moving")
             self._connection.execute(move.sql, with_batch(move, {**part, "event": event, "size": size}))
@@ -130,10 +130,10 @@ class SqliteTx:
 
     def create(self, statement: str, columns: Columns, events: Columns) -> None:
         size = len(columns["key"])
-        for (n, part), (_, its_events) in zip(parts_of(columns, size), parts_of(events, size), strict=True):
+        for (n, part), (_, its_events) in zip(slices_of(columns, size), slices_of(events, size), strict=True):
             event = self._new_events(n)
             self.batch(statement, part, event=event)
-            self._record(event, encode(its_events), flows_in(its_events["entity"], its_events["job"]))
+            self._record(event, encode_batch(its_events), flows_in(its_events["entity"], its_events["job"]))
 
     def insert_task(self, task: Columns, event: Columns) -> None:
         """Write one task that is claimable at once, without a batch: parsing JSON takes longer than writing a row."""
@@ -142,7 +142,7 @@ class SqliteTx:
         row["rank"], row["event"] = -row["priority"], self._new_events(1)
         self._connection.execute(_TASK, row)
         self._connection.execute(_READY, row)
-        self._record(row["event"], encode({**event, "entity": [key], "job": None, "ts": now}), [])
+        self._record(row["event"], encode_batch({**event, "entity": [key], "job": None, "ts": now}), [])
         self.wakes = True
         self.work.count(row["queue"], 1)
 
@@ -160,7 +160,7 @@ class SqliteTx:
 
     def record(self, event: Columns) -> None:
         self.wakes = True
-        self._record(self._new_events(1), encode(event), [])
+        self._record(self._new_events(1), encode_batch(event), [])
 
     def new_keys(self, count: int) -> list[int]:
         return self._count("entity_key", count)

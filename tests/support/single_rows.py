@@ -6,7 +6,7 @@ from onetray.domain.clock import VirtualClock
 from onetray.store import open_store
 from onetray.store.base import Tx
 from onetray.store.event_log import decode_batch, encode_batch
-from onetray.store.rows import EventBatch
+from onetray.store.event_rows import EventBatch
 
 _ALL = f"SELECT {', '.join(EventBatch._fields)} FROM onetray.event_batch ORDER BY id"
 

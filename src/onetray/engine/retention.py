@@ -21,7 +21,7 @@ from onetray.domain.clock import SECOND
 from onetray.engine.unused_kinds import UnusedKinds
 from onetray.store.base import Store, Tx
 from onetray.store.event_log import without
-from onetray.store.rows import EventBatch
+from onetray.store.event_rows import EventBatch
 
 # Unique keys first: a submit that holds one may be pointing its idempotency key to the job.
 _KEY_TABLES = ("unique_keys", "idempotency")

@@ -14,7 +14,7 @@ from onetray.domain.checks import id_or_none
 from onetray.domain.task import Event
 from onetray.store.base import Store
 from onetray.store.event_log import Entry, decode_batch, entry_at
-from onetray.store.rows import EntityEventRow, EventBatch, EventEntityRow, TaskEventRow
+from onetray.store.event_rows import EntityEventRow, EventBatch, EventEntityRow, TaskEventRow
 
 FIRST_ROWS = 16
 """How many rows of the log a page reads at first: one may have a thousand events, or a single one."""

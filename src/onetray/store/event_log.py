@@ -15,7 +15,7 @@ import orjson
 from onetray.domain.lifecycle import FLOW
 from onetray.domain.machine import Transition
 from onetray.store.base import Columns
-from onetray.store.rows import EventBatch
+from onetray.store.event_rows import EventBatch
 
 BLOCK = 1_024
 """Most entries of a row. The sequence of PostgreSQL steps by it."""
@@ -162,7 +162,7 @@ def events_of_move(hops: tuple[Transition, ...], columns: Columns) -> Iterator[d
     last = hops[-1]
     for nth, hop in enumerate(hops, 1):
         fence = columns["fence"]
-        yield encode({
+        yield encode_batch({
             "entity": columns["key"], "job": columns["job"], "ns": columns["ns"], "type": hop.event,
             "state": hop.target, "was": columns["was"] if len(hop.sources) > 1 else hop.sources[0],
             "version": _plus(columns["version"], nth), "fence": _plus(fence, 1) if hop.reopens else fence,

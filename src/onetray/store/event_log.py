@@ -21,6 +21,10 @@ BLOCK = 1_024
 """Most entries of a row. The sequence of PostgreSQL steps by it."""
 SHARED = ("ns", "was", "actor", "version", "fence", "attempts", "cause", "trace", "payload")
 """The columns that have a value for all entries, or a list in `varied`."""
+LONG = ("payload", "cause")
+"""The columns whose values may be long."""
+ROW_CHARS = 64_000
+"""How much of them one row of the log takes: who reads one event reads its row."""
 NOTE = {"was": None, "version": None, "state": None}
 """The columns of a note, which records no transition."""
 
@@ -43,6 +47,54 @@ class Entry(NamedTuple):
     cause: str | None
     trace: str | None
     payload: str | None
+
+
+class NewRow(NamedTuple):
+    """A row of the log that is not written yet."""
+
+    place: int
+    """Where its first event stands among those that were given their ids together."""
+    columns: dict[str, Any]
+    flows: list[int]
+    """The flows that it is about."""
+
+
+def rows_of(events: Columns, place: int = 0) -> Iterator[NewRow]:
+    """The rows for these events, which are of one type: one row, or several if much is to be said about each."""
+    for start, part in _readable_parts(events):
+        yield NewRow(place + start, encode_batch(part), _flows(part))
+
+
+def _readable_parts(events: Columns) -> Iterator[tuple[int, Columns]]:
+    """The events in parts that are not too long, each with the place of its first event."""
+    long = [values for name in LONG if isinstance(values := events[name], list)]
+    lengths = [sum(map(len, filter(None, each))) for each in zip(*long, strict=True)]
+    if sum(lengths) <= ROW_CHARS:
+        yield 0, events
+        return
+    start = taken = 0
+    for i, length in enumerate(lengths):
+        if i > start and taken + length > ROW_CHARS:
+            yield start, _part(events, start, i)
+            start, taken = i, 0
+        taken += length
+    yield start, _part(events, start, len(lengths))
+
+
+def _part(columns: Columns, start: int, end: int) -> Columns:
+    return {name: values[start:end] if isinstance(values, list) else values for name, values in columns.items()}
+
+
+def _flows(events: Columns) -> list[int]:
+    """The flows that events are about. A single task is in none."""
+    entities, jobs = events["entity"], events["job"]
+    if events["type"].startswith(f"{FLOW.entity}."):
+        return list(entities)
+    if jobs is None:
+        return []
+    if not isinstance(jobs, list):
+        return [jobs]
+    return sorted({job for job, entity in zip(jobs, entities, strict=True) if job != entity})
 
 
 def encode_batch(events: Columns) -> dict[str, Any]:
@@ -149,44 +201,29 @@ def slices_of(columns: Columns, size: int, most: int = BLOCK) -> Iterator[tuple[
     if size <= most:
         yield size, columns
         return
-    for i in range(0, size, most):
-        part = {name: v[i : i + most] if isinstance(v, list) else v for name, v in columns.items()}
-        yield min(most, size - i), part
+    for start in range(0, size, most):
+        end = min(start + most, size)
+        yield end - start, _part(columns, start, end)
 
 
-def events_of_move(hops: tuple[Transition, ...], columns: Columns) -> Iterator[dict[str, Any]]:
-    """The row of the log for each hop of a move.
+def rows_of_move(hops: tuple[Transition, ...], columns: Columns) -> Iterator[NewRow]:
+    """The rows of the log for each hop of a move, one hop after the other.
 
-    `fence` and `attempts` are those after the move, except that the fence is that of the guard where it reopens.
+    `attempts` are those after the move, and so is the fence, except that it is that of the guard where a move reopens.
     """
-    last = hops[-1]
-    for nth, hop in enumerate(hops, 1):
+    last, size = hops[-1], len(columns["key"])
+    for nth, hop in enumerate(hops):
         fence = columns["fence"]
-        yield encode_batch({
+        events = {
             "entity": columns["key"], "job": columns["job"], "ns": columns["ns"], "type": hop.event,
             "state": hop.target, "was": columns["was"] if len(hop.sources) > 1 else hop.sources[0],
-            "version": _plus(columns["version"], nth), "fence": _plus(fence, 1) if hop.reopens else fence,
+            "version": _plus(columns["version"], nth + 1), "fence": _plus(fence, 1) if hop.reopens else fence,
             "attempts": columns["attempts"], "actor": columns["actor"], "cause": columns["cause"],
             "trace": columns["trace"], "payload": columns["detail"] if hop is last else None,
             "ts": columns["at"] if hop is last else columns.get("began", columns["at"]),
-        })  # fmt: skip
+        }  # fmt: skip
+        yield from rows_of(events, nth * size)
 
 
 def _plus(values: Any, more: int) -> Any:
     return [value + more for value in values] if isinstance(values, list) else values + more
-
-
-def flows_in(entities: list[int], jobs: Any) -> list[int]:
-    """The flows that a row of the log is about, if these are the jobs of its entities. A single task is in none."""
-    if jobs is None:
-        return []
-    if not isinstance(jobs, list):
-        return [jobs]
-    return sorted({job for job, entity in zip(jobs, entities, strict=True) if job != entity and job is not None})
-
-
-def flows_of_move(hops: tuple[Transition, ...], columns: Columns) -> list[int]:
-    """The flows that a move is about."""
-    if hops[0].entity == FLOW.entity:
-        return list(columns["key"])
-    return flows_in(columns["key"], columns["job"])

@@ -15,7 +15,7 @@ import orjson
 
 from onetray.domain.lifecycle import MACHINES
 from onetray.store.base import Store, Tx
-from onetray.store.event_log import BLOCK, encode_batch
+from onetray.store.event_log import BLOCK, rows_of
 from onetray.store.schema import MIGRATION_LOCK
 from onetray.store.sql_template import POSTGRES, SQLITE
 
@@ -105,9 +105,8 @@ def _write(tx: Tx, run: list[OldEvent]) -> None:
         for name in ("entity", "job", "ts", "ns", "was", "actor", "version", "fence", "attempts", "cause", "trace")
     }
     columns |= {"type": first.type, "state": first.state, "payload": [_payload(event) for event in run]}
-    tx.write_batch(
-        first.id, encode_batch(columns), sorted({flow for event in run if (flow := _flow(event)) is not None})
-    )
+    for row in rows_of(columns):
+        tx.write_batch(first.id + row.place, row.columns, row.flows)
 
 
 def _payload(event: OldEvent) -> str | None:
@@ -115,12 +114,6 @@ def _payload(event: OldEvent) -> str | None:
     if event.type != "job.deleted" or event.payload is None:
         return event.payload
     return orjson.dumps({**orjson.loads(event.payload), "correlation_id": event.correlation_id}).decode()
-
-
-def _flow(event: OldEvent) -> int | None:
-    if event.type.startswith("flow."):
-        return event.entity
-    return event.job if event.job != event.entity else None
 
 
 def _list_events(tx: Tx, events: list[OldEvent]) -> None:

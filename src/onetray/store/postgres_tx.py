@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from onetray.notify.new_work import NewWork, count_statement
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
-from onetray.store.event_log import BLOCK, encode_batch, events_of_move, flows_in, flows_of_move, slices_of
+from onetray.store.event_log import BLOCK, NewRow, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
@@ -160,19 +161,18 @@ class PostgresTx:
             if failpoints.hook is not None:
                 self._send()
             failpoints.hit("updated")
-            flows = flows_of_move(hops, part)
-            for nth, row in enumerate(events_of_move(hops, part)):
-                self._record(row, flows, place=nth * size)
+            self._record(rows_of_move(hops, part))
             failpoints.hit("moved")
 
-    def _record(self, row: dict[str, Any], flows: list[int], event: int | None = None, place: int = 0) -> None:
-        """Write a row of the log, by default with the ids that the statement before it has taken."""
-        # As text: a statement is prepared anew for each combination of numbers and nulls.
-        values = {name: None if value is None else str(value) for name, value in row.items()}
+    def _record(self, rows: Iterable[NewRow], event: int | None = None) -> None:
+        """Write rows of the log, by default with the ids that the statement before has taken."""
         sql = self._statements.by_name["insert_event_batch"].sql
-        self._pending.append((sql, {**values, "event": event, "place": str(place)}))
-        if flows:
-            self.batch("insert_flow_events", {"job": flows}, event=event, place=place)
+        for row in rows:
+            # As text: a statement is prepared anew for each combination of numbers and nulls.
+            values = {name: None if value is None else str(value) for name, value in row.columns.items()}
+            self._pending.append((sql, {**values, "event": event, "place": str(row.place)}))
+            if row.flows:
+                self.batch("insert_flow_events", {"job": row.flows}, event=event, place=row.place)
 
     def lock(self, keys: list[int]) -> list[TaskRow]:
         return self._locked_tasks(self.query("lock_tasks", keys=keys))
@@ -302,13 +302,13 @@ class PostgresTx:
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
         for block, (_, part) in zip(blocks, slices_of(events, size), strict=True):
-            self._record(encode_batch(part), flows_in(part["entity"], part["job"]), event=block)
+            self._record(rows_of(part), event=block)
 
     def create(self, statement: str, columns: Columns, events: Columns) -> None:
         size = len(columns["key"])
         for (_, part), (_, its_events) in zip(slices_of(columns, size), slices_of(events, size), strict=True):
             self.batch(statement, part)
-            self._record(encode_batch(its_events), flows_in(its_events["entity"], its_events["job"]))
+            self._record(rows_of(its_events))
 
     def note(self, statement: str, columns: Columns) -> None:
         size = len(columns["key"])
@@ -319,7 +319,7 @@ class PostgresTx:
     def record(self, event: Columns) -> None:
         self.wakes = True
         (block,) = self._next("onetray.event_id", 1)
-        self._record(encode_batch(event), [], event=block)
+        self._record(rows_of(event), event=block)
 
     def _copy(self, rows: list[tuple[str, Columns]]) -> None:
         texts = CopyBuffer()
@@ -354,7 +354,7 @@ class PostgresTx:
         return list(map(int, numbers.split(",")))
 
     def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
-        self._record(row, flows, event=id_)
+        self._record([NewRow(0, row, flows)], event=id_)
 
     def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         return self._send((PARAM.sub(r"%(\1)s", sql), params))

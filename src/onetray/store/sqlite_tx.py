@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Iterable
 from heapq import merge
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
-from onetray.store.event_log import BLOCK, encode_batch, events_of_move, flows_in, flows_of_move, slices_of
+from onetray.store.event_log import BLOCK, NewRow, encode_batch, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
@@ -73,9 +74,7 @@ class SqliteTx:
             if changed != size:
                 raise GuardFailed(f"{move.name} changed {changed} rows instead of {size}")
             failpoints.hit("updated")
-            flows = flows_of_move(hops, part)
-            for nth, row in enumerate(events_of_move(hops, part)):
-                self._record(event + nth * size, row, flows)
+            self._record(event, rows_of_move(hops, part))
             failpoints.hit("moved")
 
     def _new_events(self, count: int) -> int:
@@ -85,8 +84,12 @@ class SqliteTx:
         assert isinstance(last, int)
         return last - count + 1
 
-    def _record(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
-        """Write a row of the log."""
+    def _record(self, event: int, rows: Iterable[NewRow]) -> None:
+        """Write rows of the log, whose events have the ids from this one on."""
+        for row in rows:
+            self.write_batch(event + row.place, row.columns, row.flows)
+
+    def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
         self._connection.execute(self._statements.by_name["insert_event_batch"].sql, {**row, "event": id_, "place": 0})
         if flows:
             self.batch("insert_flow_events", {"job": flows}, event=id_, place=0)
@@ -133,7 +136,7 @@ class SqliteTx:
         for (n, part), (_, its_events) in zip(slices_of(columns, size), slices_of(events, size), strict=True):
             event = self._new_events(n)
             self.batch(statement, part, event=event)
-            self._record(event, encode_batch(its_events), flows_in(its_events["entity"], its_events["job"]))
+            self._record(event, rows_of(its_events))
 
     def insert_task(self, task: Columns, event: Columns) -> None:
         """Write one task that is claimable at once, without a batch: parsing JSON takes longer than writing a row."""
@@ -142,7 +145,7 @@ class SqliteTx:
         row["rank"], row["event"] = -row["priority"], self._new_events(1)
         self._connection.execute(_TASK, row)
         self._connection.execute(_READY, row)
-        self._record(row["event"], encode_batch({**event, "entity": [key], "job": None, "ts": now}), [])
+        self.write_batch(row["event"], encode_batch({**event, "entity": [key], "job": None, "ts": now}), [])
         self.wakes = True
         self.work.count(row["queue"], 1)
 
@@ -152,15 +155,12 @@ class SqliteTx:
         self.batch(statement, columns, event=event)
         self.query("insert_notes_of_flows", event=event, size=size, of_flows=int(statement == "insert_flow_note"))
 
-    def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
-        self._record(id_, row, flows)
-
     def fetch(self, sql: str, params: dict[str, Any]) -> Rows:
         return self._connection.execute(sql.replace("onetray.", ""), params).fetchall()
 
     def record(self, event: Columns) -> None:
         self.wakes = True
-        self._record(self._new_events(1), encode_batch(event), [])
+        self._record(self._new_events(1), rows_of(event))
 
     def new_keys(self, count: int) -> list[int]:
         return self._count("entity_key", count)

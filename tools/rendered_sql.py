@@ -26,9 +26,7 @@ def statements(dialect: str) -> Iterator[str]:
     for name, statement in known.by_name.items():
         yield entry(f"name: {name}", statement, row_line(name))
     for name, move in known.moves.items():
-        yield entry(f"move: {name}", move.update)
-        if move.events is not None:
-            yield entry(f"move: {name} (its events)", move.events)
+        yield entry(f"move: {name}", move)
     if dialect == POSTGRES:
         yield entry(f"name: {SUBMIT_ONE.name}", SUBMIT_ONE)
 

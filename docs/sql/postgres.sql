@@ -99,9 +99,9 @@ FROM onetray.dead_letter AS d JOIN unnest(:key::bigint[], :task::bigint[]) AS b(
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: last_holders
-SELECT e.entity, e.payload FROM onetray.event AS e
-WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.was = ANY(:held::text[]) AND e.payload IS NOT NULL
-ORDER BY e.entity, e.version;
+SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE t.key = ANY(:keys::bigint[]) AND coalesce(eb.was, CAST(CAST(eb.varied AS json) -> 'was' ->> CAST(i.value - eb.id AS integer) AS text)) = ANY(:held::text[]) AND coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) IS NOT NULL
+ORDER BY t.key, i.value;
 
 -- name: lock_letter
 SELECT successor FROM onetray.dead_letter WHERE task = :key FOR UPDATE;
@@ -181,7 +181,8 @@ SELECT t.key FROM onetray.task AS t WHERE t.stage >= :stage AND t.stage <= :stag
 SELECT c.key FROM onetray.context AS c WHERE c.job = :job LIMIT :limit;
 
 -- name: notes_to_delete
-SELECT e.id FROM onetray.event AS e WHERE e.entity = :job AND e.version IS NULL AND e.type <> 'job.deleted' LIMIT :limit;
+SELECT e.id FROM onetray.event_batch AS e
+WHERE e.entity = :job AND e.state IS NULL AND e.type <> 'job.deleted' LIMIT :limit;
 
 -- name: stages_to_delete
 SELECT s.key FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.job, s.ord LIMIT :limit;
@@ -193,7 +194,7 @@ DELETE FROM onetray.dependency WHERE needs = ANY(:keys::bigint[]);
 DELETE FROM onetray.context WHERE key = ANY(:keys::bigint[]);
 
 -- name: prune_notes_by_key
-DELETE FROM onetray.event WHERE id = ANY(:keys::bigint[]);
+DELETE FROM onetray.event_batch WHERE id = ANY(:keys::bigint[]);
 
 -- name: ids_of_tasks
 SELECT key, CAST(id AS text) FROM onetray.task WHERE key = ANY(:keys::bigint[]);
@@ -212,6 +213,141 @@ WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :befo
     AND coalesce((SELECT max(i.expires_at) FROM onetray.idempotency AS i WHERE i.job = f.key), 0) <= :now
 ORDER BY f.key LIMIT :limit;
 
+-- name: insert_event_batch
+INSERT INTO onetray.event_batch (id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+VALUES (coalesce(:event::bigint, currval('onetray.event_id')) + :place, :size, :ts, :ns, :type, :was, :state, :actor, :entity, :job, :version, :fence, :attempts, :cause,
+    :trace, :payload, :varied);
+
+-- name: insert_flow_events
+INSERT INTO onetray.flow_event (job, batch) SELECT b.job, coalesce(:event::bigint, currval('onetray.event_id')) + :place FROM unnest(:job::bigint[]) AS b(job);
+
+-- name: insert_note
+WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.event_batch (id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT CAST(CAST(at.id + b.place - 1 AS text) AS bigint), 1, greatest(b.at, task.updated_at), task.ns, b.type, NULL, NULL, b.actor, task.key,
+    CASE WHEN task.stage IS NULL THEN NULL ELSE task.job END, NULL, task.fence, task.attempts, b.cause, b.trace, b.payload, NULL
+FROM at, unnest(:at::bigint[], :type::text[], :actor::text[], :cause::text[], :trace::text[], :payload::text[], :key::bigint[]) WITH ORDINALITY AS b(at, type, actor, cause, trace, payload, key, place) JOIN onetray.task ON task.key = b.key;
+
+-- name: insert_flow_note
+WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.event_batch (id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT CAST(CAST(at.id + b.place - 1 AS text) AS bigint), 1, greatest(b.at, flow.updated_at), flow.ns, b.type, NULL, NULL, b.actor, flow.key, NULL,
+    NULL, 0, 0, b.cause, b.trace, b.payload, NULL
+FROM at, unnest(:at::bigint[], :type::text[], :actor::text[], :cause::text[], :trace::text[], :payload::text[], :key::bigint[]) WITH ORDINALITY AS b(at, type, actor, cause, trace, payload, key, place) JOIN onetray.flow ON flow.key = b.key;
+
+-- name: insert_notes_of_flows
+INSERT INTO onetray.flow_event (job, batch)
+SELECT coalesce(n.job, n.entity), n.id FROM onetray.event_batch AS n
+WHERE n.id >= coalesce(:event::bigint, currval('onetray.event_id')) AND n.id < coalesce(:event::bigint, currval('onetray.event_id')) + :size AND n.state IS NULL
+    AND (n.job IS NOT NULL OR CAST(:of_flows AS integer) = 1);
+
+-- name: batches_of_task
+-- row: TaskEventRow(event, id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied, correlation_id, task_trace, flow_id)
+SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
+    CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS flow_id
+FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit;
+
+-- name: batches_of_entities
+-- row: EntityEventRow(event, id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied
+FROM (
+    SELECT s.key, s.events FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[])
+    UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[])
+    UNION ALL SELECT k.key, k.events FROM onetray.task AS k WHERE k.key = ANY(:keys::bigint[])
+) AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE i.value > :after ORDER BY i.value LIMIT :limit;
+
+-- name: batches_of_flow
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied
+FROM (
+    SELECT r.batch FROM onetray.flow_event AS r WHERE r.job = :key AND r.batch > :after AND r.batch <= :upto
+    UNION ALL SELECT max(l.batch) FROM onetray.flow_event AS l WHERE l.job = :key AND l.batch <= :after
+) AS r JOIN onetray.event_batch AS eb ON eb.id = r.batch
+WHERE CAST(:every AS integer) = 1 OR eb.type = ANY(:types::text[])
+ORDER BY r.batch LIMIT :limit;
+
+-- name: batches_after
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied
+FROM (
+    SELECT * FROM onetray.event_batch AS w
+    WHERE w.id >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0)
+    ORDER BY w.id LIMIT :scan
+) AS eb
+WHERE eb.id <= :upto AND (CAST(:every AS integer) = 1 OR eb.type = ANY(:types::text[]))
+    AND (CAST(:ns AS integer) IS NULL OR eb.ns IS NULL OR eb.ns = :ns)
+ORDER BY eb.id LIMIT :limit;
+
+-- name: end_of_window
+SELECT max(w.id + w.size - 1) FROM (
+    SELECT eb.id, eb.size FROM onetray.event_batch AS eb
+    WHERE eb.id >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0)
+    ORDER BY eb.id LIMIT :scan
+) AS w WHERE w.id <= :upto;
+
+-- name: entities_of_events
+-- row: EventEntityRow(key, id, correlation_id, trace, kind)
+SELECT t.key, CAST(t.id AS text) AS id, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.kind
+FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[])
+UNION ALL SELECT f.key, CAST(f.id AS text), f.correlation_id, f.trace, f.kind FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[])
+UNION ALL SELECT s.key, CAST(s.id AS text), s.correlation_id, s.trace, 0 FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[]);
+
+-- name: keys_by_correlation
+-- row: CorrelatedRow(key, is_flow)
+SELECT t.key, 0 AS is_flow FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.correlation_id = :correlation_id AND t.stage IS NULL AND n.name = :namespace
+UNION ALL SELECT own.key, 0 FROM onetray.task AS own JOIN onetray.namespace AS m ON m.key = own.ns
+WHERE own.id = :id AND own.correlation_id IS NULL AND m.name = :namespace
+UNION ALL SELECT f.key, 1 FROM onetray.flow AS f JOIN onetray.namespace AS o ON o.key = f.ns
+WHERE f.correlation_id = :correlation_id AND o.name = :namespace;
+
+-- name: first_starts
+SELECT t.key, min((eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE t.key = ANY(:keys::bigint[]) AND eb.type = :started GROUP BY t.key;
+
+-- name: last_event_id
+SELECT coalesce(max(eb.id + eb.size - 1), 0) FROM (
+    SELECT n.id, n.size FROM onetray.event_batch AS n ORDER BY n.id DESC LIMIT 1
+) AS eb;
+
+-- name: events_of_entities
+SELECT t.key, t.events FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[])
+UNION ALL SELECT s.key, s.events FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[])
+UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[]);
+
+-- name: lock_batches_of_events
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied FROM onetray.event_batch AS eb WHERE eb.id = ANY(ARRAY(SELECT (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value) FROM unnest(:events::bigint[]) AS i(value))) ORDER BY eb.id FOR UPDATE;
+
+-- name: remove_entries
+UPDATE onetray.event_batch SET entity = NULL, varied = b.varied FROM unnest(:varied::text[], :key::bigint[]) AS b(varied, key) WHERE event_batch.id = b.key;
+
+-- name: delete_batches
+DELETE FROM onetray.event_batch WHERE id = ANY(:keys::bigint[]);
+
+-- name: prune_notes_of
+DELETE FROM onetray.event_batch WHERE state IS NULL AND entity = ANY(:keys::bigint[]) AND type <> 'job.deleted';
+
+-- name: prune_flow_events
+DELETE FROM onetray.flow_event WHERE job = ANY(:keys::bigint[]);
+
+-- name: list_events_of_task
+UPDATE onetray.task SET events = CASE WHEN task.events = '' THEN b.events ELSE task.events || ',' || b.events END
+FROM unnest(:events::text[], :key::bigint[]) AS b(events, key) WHERE task.key = b.key;
+
+-- name: list_events_of_stage
+UPDATE onetray.stage SET events = CASE WHEN stage.events = '' THEN b.events ELSE stage.events || ',' || b.events END
+FROM unnest(:events::text[], :key::bigint[]) AS b(events, key) WHERE stage.key = b.key;
+
+-- name: list_events_of_flow
+UPDATE onetray.flow SET events = CASE WHEN flow.events = '' THEN b.events ELSE flow.events || ',' || b.events END
+FROM unnest(:events::text[], :key::bigint[]) AS b(events, key) WHERE flow.key = b.key;
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -222,16 +358,16 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT e.type FROM onetray.event AS e WHERE e.entity = t.key AND e.version = t.version) AS last_event,
-    EXISTS (SELECT 1 FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
+    (SELECT eb.type FROM (SELECT CAST(split_part(t.events, ',', -1) AS bigint) AS value) AS i JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true) AS last_event,
+    EXISTS (SELECT 1 FROM onetray.event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
-    (SELECT e.payload FROM onetray.event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :cancel_requested
+    (SELECT e.payload FROM onetray.event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :cancel_requested
         AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
-    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM onetray.event AS e WHERE e.entity = f.key
-        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END AS flow_paused_by,
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+        WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
     br.why AS breaker_why, br.opened_by AS breaker_by, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
@@ -269,7 +405,8 @@ SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM one
 WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: paused_by
-SELECT e.actor, e.ts FROM onetray.event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1;
+SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), (eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0)) FROM onetray.flow AS f CROSS JOIN unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1;
 
 -- name: position
 SELECT (SELECT count(*) FROM (
@@ -278,70 +415,6 @@ SELECT (SELECT count(*) FROM (
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
     JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
 WHERE t.id = :id AND n.name = :namespace;
-
--- name: events_after
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM (
-    SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan
-) AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns
-WHERE e.id <= :upto AND (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
-    AND (CAST(:every AS integer) = 1 OR e.type = ANY(:types::text[]))
-ORDER BY e.id LIMIT :limit;
-
--- name: end_of_window
-SELECT max(w.id) FROM (
-    SELECT e.id FROM onetray.event AS e WHERE e.id > :after ORDER BY e.id LIMIT :scan
-) AS w WHERE w.id <= :upto;
-
--- name: events_of_task
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
-
--- name: events_of_flow_and_stages
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity = ANY(:keys::bigint[]) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
-
--- name: first_starts
-SELECT e.entity, min(e.ts) FROM onetray.event AS e WHERE e.entity = ANY(:keys::bigint[]) AND e.type = :started GROUP BY e.entity;
-
--- name: kinds_of_ids
-SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id = ANY(:ids::uuid[])
-UNION ALL
-SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id = ANY(:ids::uuid[]);
-
--- name: events_by_correlation
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE e.entity IN (
-    SELECT f.entity FROM onetray.event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
-    UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL
-) AND n.name = :namespace AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
-
--- name: last_event_id
-SELECT coalesce(max(id), 0) FROM onetray.event;
 
 -- name: flows_of_ids
 -- row: KeyRow(id, key, job)
@@ -355,21 +428,21 @@ SELECT CAST(id AS text) AS id, key, job FROM onetray.stage WHERE id = ANY(:ids::
 SELECT DISTINCT job FROM onetray.task WHERE key = ANY(:keys::bigint[]) AND job <> key;
 
 -- name: lock_flows
--- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, updated_at, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
     flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
     flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
     flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-    flow.deleted_at
+    flow.deleted_at, flow.updated_at
 FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE) AS l;
 
 -- name: lock_free_flows
--- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, updated_at, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
     flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
     flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
     flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-    flow.deleted_at
+    flow.deleted_at, flow.updated_at
 FROM onetray.flow WHERE flow.key = ANY(:keys::bigint[]) ORDER BY flow.key FOR NO KEY UPDATE SKIP LOCKED) AS l;
 
 -- name: running_stages
@@ -377,76 +450,82 @@ SELECT s.key FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job
 WHERE s.key = ANY(:keys::bigint[]) AND s.state = :running AND f.state = :running;
 
 -- name: stages_of_tasks
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s WHERE s.key IN (SELECT t.stage FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]));
 
 -- name: stages_by_key
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[]);
 
 -- name: stages_of_flow
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: unended_stages
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s WHERE s.job = :job AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord;
 
 -- name: next_stage
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s WHERE s.job = :job AND s.ord > :ord AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord LIMIT 1;
 
 -- name: any_started
 SELECT 1 FROM onetray.stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1;
 
 -- name: stage_by_name
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM onetray.stage AS s WHERE s.job = :job AND s.name = :name;
 
 -- name: names_of_stages
 SELECT s.name FROM onetray.stage AS s WHERE s.job = :job;
 
 -- name: insert_flow
-INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
+WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
-    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata)
+    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata, events)
 SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
     b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
     coalesce(b.policy, (SELECT f.policy FROM onetray.flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
-    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata FROM unnest(:key::bigint[], :ns::integer[], :kind::integer[], :sealed::integer[], :at::bigint[], :deadline_at::bigint[], :stages::integer[], :chained::integer[], :amends::integer[], :state::text[], :roll_up::text[], :context::bigint[], :retry_of::bigint[], :compensates::bigint[], :policy::integer[], :id::uuid[], :correlation_id::text[], :trace::text[], :tracestate::text[], :priority::integer[], :data::text[], :metadata::text[]) AS b(key, ns, kind, sealed, at, deadline_at, stages, chained, amends, state, roll_up, context, retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata);
+    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :ns::integer[], :kind::integer[], :sealed::integer[], :at::bigint[], :deadline_at::bigint[], :stages::integer[], :chained::integer[], :amends::integer[], :state::text[], :roll_up::text[], :context::bigint[], :retry_of::bigint[], :compensates::bigint[], :policy::integer[], :id::uuid[], :correlation_id::text[], :trace::text[], :tracestate::text[], :priority::integer[], :data::text[], :metadata::text[]) WITH ORDINALITY AS b(key, ns, kind, sealed, at, deadline_at, stages, chained, amends, state, roll_up, context, retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata, place);
 
 -- name: insert_stage
-INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
+WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
     total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
     on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata,
-    result, metrics)
+    result, metrics, events)
 SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
     0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
-    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics FROM unnest(:key::bigint[], :job::bigint[], :ns::integer[], :ord::integer[], :sealed::integer[], :takes_more::integer[], :gate::integer[], :at::bigint[], :carried_from::bigint[], :total::integer[], :state::text[], :name::text[], :on_failure::text[], :collect::text[], :condition::text[], :compensate::text[], :approval::text[], :id::uuid[], :correlation_id::text[], :trace::text[], :tracestate::text[], :type::text[], :data::text[], :metadata::text[], :result::text[], :metrics::text[]) AS b(key, job, ns, ord, sealed, takes_more, gate, at, carried_from, total, state, name, on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata, result, metrics);
+    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :job::bigint[], :ns::integer[], :ord::integer[], :sealed::integer[], :takes_more::integer[], :gate::integer[], :at::bigint[], :carried_from::bigint[], :total::integer[], :state::text[], :name::text[], :on_failure::text[], :collect::text[], :condition::text[], :compensate::text[], :approval::text[], :id::uuid[], :correlation_id::text[], :trace::text[], :tracestate::text[], :type::text[], :data::text[], :metadata::text[], :result::text[], :metrics::text[]) WITH ORDINALITY AS b(key, job, ns, ord, sealed, takes_more, gate, at, carried_from, total, state, name, on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata, result, metrics, place);
 
 -- name: save_stage
 UPDATE onetray.stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
@@ -495,12 +574,6 @@ WHERE s.job = :job AND t.state IN ('queued')
 
 -- name: set_compensation
 UPDATE onetray.flow SET compensation = b.compensation FROM unnest(:compensation::bigint[], :key::bigint[]) AS b(compensation, key) WHERE flow.key = b.key;
-
--- name: insert_flow_note
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
-SELECT flow.key, flow.job, greatest(b.at, flow.updated_at), flow.ns, NULL, 0, 0, b.type, NULL, NULL, b.actor,
-    flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.payload
-FROM onetray.flow JOIN unnest(:at::bigint[], :type::text[], :actor::text[], :cause::text[], :trace::text[], :payload::text[], :key::bigint[]) AS b(at, type, actor, cause, trace, payload, key) ON flow.key = b.key;
 
 -- name: next_to_open
 SELECT count(*), max(n.key) FROM (
@@ -625,13 +698,13 @@ ORDER BY t.stage, t.key LIMIT :limit;
 -- name: outcomes_of_members
 -- row: MemberOutcomeRow(key, id, state, attempts, cancel_at, error, ended_by)
 SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
-    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM onetray.event AS e
-        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+    CASE WHEN t.state = :cancelled THEN (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM (SELECT CAST(split_part(t.events, ',', -1) AS bigint) AS value) AS i JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true) END
+    AS ended_by
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0 ORDER BY t.stage, t.key;
 
 -- name: told_by_successes
-SELECT e.entity, e.payload FROM onetray.event AS e
-WHERE e.entity = ANY(:keys::bigint[]) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
+SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE t.key = ANY(:keys::bigint[]) AND eb.state = :succeeded AND coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) IS NOT NULL;
 
 -- name: spawned_in_stage
 SELECT t.key FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key;
@@ -888,29 +961,6 @@ SELECT t.key, t.job, s.ord FROM onetray.task AS t JOIN onetray.stage AS s ON s.k
     JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace;
 
--- name: events_of_job
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
-ORDER BY e.id + 0 LIMIT :limit;
-
--- name: events_of_job_upto
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN CAST(e.payload AS jsonb) ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM onetray.event AS e LEFT JOIN onetray.task AS t ON t.key = e.entity JOIN onetray.namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
-    AND e.id + 0 <= :upto AND (CAST(:every AS integer) = 1 OR e.type = ANY(:types::text[]))
-ORDER BY e.id + 0 LIMIT :limit;
-
 -- name: due_now
 -- row: DueRow(at, task, what, fence)
 SELECT at, task, what, fence FROM onetray.due WHERE at <= :now AND what = ANY(:known::text[])
@@ -930,7 +980,6 @@ SELECT t.key FROM onetray.task AS t
 WHERE t.key > :after AND t.key <= :upto AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
     AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
     AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
-    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
 ORDER BY t.key LIMIT :limit FOR UPDATE OF t SKIP LOCKED;
 
 -- name: prunable_flows
@@ -940,7 +989,6 @@ WHERE f.key > :after AND f.key <= :upto AND f.created_at <= :before AND f.finish
     AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
     AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
     AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
-    AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)
 ORDER BY f.key LIMIT :limit FOR UPDATE OF f SKIP LOCKED;
 
 -- name: next_tasks
@@ -1008,23 +1056,23 @@ DELETE FROM onetray.dead_letter WHERE task = ANY(:keys::bigint[]);
 -- name: prune_logs
 DELETE FROM onetray.log WHERE task = ANY(:keys::bigint[]);
 
--- name: prune_events
-DELETE FROM onetray.event WHERE entity = ANY(:keys::bigint[]) AND type <> 'job.deleted';
-
 -- name: prune_tasks
 DELETE FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: prune_deletions
-DELETE FROM onetray.event WHERE id IN (
-    SELECT e.id FROM onetray.event AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
-        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns) AND e.id < (SELECT max(m.id) FROM onetray.event AS m)
+DELETE FROM onetray.event_batch WHERE id IN (
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM onetray.event WHERE version IS NULL AND type = ANY(:types::text[]) AND ts < :before
-    AND id < (SELECT max(id) FROM onetray.event);
+DELETE FROM onetray.event_batch WHERE state IS NULL AND type = ANY(:types::text[]) AND ts < :before
+RETURNING coalesce(job, entity), id;
+
+-- name: prune_flow_events_by_id
+DELETE FROM onetray.flow_event WHERE flow_event.ctid = ANY(ARRAY(SELECT (SELECT flow_event.ctid FROM onetray.flow_event WHERE flow_event.job = b.job AND flow_event.batch = b.key) FROM unnest(:job::bigint[], :key::bigint[]) AS b(job, key)));
 
 -- name: take_key
 INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
@@ -1327,7 +1375,8 @@ SELECT * FROM (
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
     CAST(NULL AS text) AS ending, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
@@ -1344,7 +1393,8 @@ UNION ALL SELECT * FROM (
     f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
     (SELECT i.alias FROM onetray.alias AS i WHERE i.key = f.key) AS alias
 FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
@@ -1357,7 +1407,8 @@ ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs_of_correlation
 SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
@@ -1366,7 +1417,8 @@ SELECT count(*) FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
 SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
@@ -1376,7 +1428,8 @@ SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns 
 
 -- name: nth_job_of_correlation
 SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN onetray.queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state = ANY(:states::text[]))
@@ -1385,7 +1438,8 @@ SELECT j.key FROM (SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value = ANY(:labels::text[])) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
 SELECT f.key FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM onetray.event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN onetray.kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM onetray.flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM onetray.task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state = ANY(:states::text[]))
@@ -1671,14 +1725,12 @@ WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 
 -- row: Prunable(tasks, flows)
 SELECT (SELECT count(*) FROM onetray.task AS t WHERE t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
     AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
-    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
-    AND t.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)) AS tasks,
+    AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)) AS tasks,
     (SELECT count(*) FROM onetray.flow AS f WHERE f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
     AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
     AND NOT EXISTS (SELECT 1 FROM onetray.idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
     AND NOT EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.open > 0)
-    AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
-    AND f.key <> (SELECT e.job FROM onetray.event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
+    AND NOT EXISTS (SELECT 1 FROM onetray.flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)) AS flows;
 
 -- name: last_report_numbers
 SELECT f.key, greatest(coalesce((SELECT max(l.seq) FROM onetray.log AS l WHERE l.job = f.key), 0),
@@ -1723,13 +1775,18 @@ WHERE l.task = ANY(:keys::bigint[]) AND l.cursor <= :most ORDER BY l.task, l.cur
 
 -- name: count_events
 -- row: EventCountRow(namespace, type, kind, reason, number)
-SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
-    (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
-FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+SELECT n.name AS namespace, e.type, k.name AS kind, e.reason, count(*) AS number
+FROM (
+    SELECT v.ns, v.type, (SELECT t.kind FROM onetray.task AS t WHERE t.key = v.entity) AS kind, CASE WHEN v.type = :dead THEN
+        (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = v.entity) END AS reason
+    FROM (
+    SELECT v.entity, v.ns, v.type FROM onetray.event AS v
+    WHERE v.batch >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
+        AND v.id > :after AND v.id <= :upto
+) AS v
+) AS e
     JOIN onetray.namespace AS n ON n.key = e.ns
-    LEFT JOIN onetray.task AS t ON t.key = e.entity
-    LEFT JOIN onetray.kind AS k ON k.key = t.kind
-WHERE e.id <= :upto
+    LEFT JOIN onetray.kind AS k ON k.key = e.kind
 GROUP BY 1, 2, 3, 4;
 
 -- name: times_of_ended
@@ -1755,12 +1812,22 @@ SELECT n.name AS namespace, k.name AS kind, CASE
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 3600000000 THEN 13 ELSE 14 END AS bucket,
     count(*) AS number, sum(CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END) AS us
-FROM (SELECT * FROM onetray.event WHERE id > :after ORDER BY id LIMIT :scan) AS e
-    JOIN onetray.task AS t ON t.key = e.entity
-    JOIN onetray.namespace AS n ON n.key = e.ns
+FROM onetray.task AS t
+    JOIN onetray.namespace AS n ON n.key = t.ns
     JOIN onetray.kind AS k ON k.key = t.kind
-WHERE e.id <= :upto AND e.type = ANY(:ends::text[]) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+WHERE t.key = ANY(ARRAY(SELECT e.entity FROM (
+    SELECT v.entity, v.ns, v.type FROM onetray.event AS v
+    WHERE v.batch >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
+        AND v.id > :after AND v.id <= :upto
+) AS e WHERE e.type = ANY(:ends::text[]))) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
+
+-- name: count_events_after
+SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM onetray.event_batch AS eb WHERE eb.id > :after AND eb.id <= :upto;
+
+-- name: count_first_events
+SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
+FROM (SELECT eb.size FROM onetray.event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r;
 
 -- name: namespaces
 SELECT key, name FROM onetray.namespace;
@@ -1952,6 +2019,11 @@ UNION ALL
 SELECT c.job, octet_length(c.payload) FROM onetray.context AS c WHERE c.job = ANY(:jobs::bigint[])
 LIMIT :limit;
 
+-- name: kinds_of_ids
+SELECT CAST(t.id AS text), k.name FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind WHERE t.id = ANY(:ids::uuid[])
+UNION ALL
+SELECT CAST(f.id AS text), k.name FROM onetray.flow AS f JOIN onetray.kind AS k ON k.key = f.kind WHERE f.id = ANY(:ids::uuid[]);
+
 -- name: take_request
 INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
@@ -1998,12 +2070,12 @@ SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key;
 SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id = ANY(:ids::uuid[]);
 
 -- name: lock_tasks
--- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, updated_at, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
-        task.unmet, task.control
+        task.unmet, task.control, task.updated_at
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
     WHERE task.key = ANY(:keys::bigint[])
     ORDER BY task.key FOR NO KEY UPDATE OF task
@@ -2012,7 +2084,7 @@ SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000
 -- name: claim_any
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
@@ -2020,7 +2092,7 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 -- name: claim_kind
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at
 FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
@@ -2034,23 +2106,15 @@ WHERE r.queue = :queue AND r.kind = :kind
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
 -- name: insert_task
-INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload FROM unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[]) AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload);
-
--- name: insert_event
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor, b.correlation_id, b.cause, b.trace, b.payload FROM unnest(:entity::bigint[], :job::bigint[], :ts::bigint[], :ns::integer[], :version::integer[], :fence::integer[], :attempts::integer[], :type::text[], :was::text[], :state::text[], :actor::text[], :correlation_id::text[], :cause::text[], :trace::text[], :payload::text[]) AS b(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload);
+WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, place);
 
 -- name: insert_member
-INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by FROM unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by);
-
--- name: insert_note
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
-SELECT task.key, task.job, greatest(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
-    b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
-FROM onetray.task JOIN unnest(:at::bigint[], :type::text[], :actor::text[], :cause::text[], :trace::text[], :payload::text[], :key::bigint[]) AS b(at, type, actor, cause, trace, payload, key) ON task.key = b.key;
+WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
+SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, place);
 
 -- name: insert_ready
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind);
@@ -2080,8 +2144,9 @@ UPDATE onetray.task SET cancel_at = b.at FROM unnest(:at::bigint[], :key::bigint
 
 -- name: outcomes_of_attempt
 -- row: OutcomeRow(type, state, fence, payload)
-SELECT type, state, fence, payload FROM onetray.event
-WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
+SELECT eb.type, eb.state, coalesce(eb.fence, CAST(CAST(eb.varied AS json) -> 'fence' ->> CAST(i.value - eb.id AS integer) AS integer)) AS fence, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) AS payload
+FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE t.key = :key AND coalesce(eb.fence, CAST(CAST(eb.varied AS json) -> 'fence' ->> CAST(i.value - eb.id AS integer) AS integer)) IN (:fence, :fence + 1) ORDER BY i.value;
 
 -- name: task_by_id
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
@@ -2285,134 +2350,137 @@ FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
 WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
 
 -- move: claim
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM at, unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, worker, lease, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: claim, start
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'running', version = task.version + 2, updated_at = greatest(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = greatest(b.at, task.updated_at) FROM unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, worker, lease, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.claimed' AS type, 'queued' AS was, 'assigned' AS state UNION ALL SELECT 2, 'task.started', 'assigned', 'running') AS hops ORDER BY entity, hop) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'running', version = task.version + 2, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text) || ',' || CAST(at.id + :size::bigint + b.place - 1 AS text), attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = b.at FROM at, unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, worker, lease, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: start
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'running', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), started_at = greatest(b.at, task.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'running', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), started_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: succeed
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, result = b.result, error = NULL FROM at, unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, result, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: start, succeed
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 2, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL,
-    started_at = greatest(b.began, task.updated_at) FROM unnest(:at::bigint[], :result::text[], :began::bigint[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, began, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops ORDER BY entity, hop) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 2, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text) || ',' || CAST(at.id + :size::bigint + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, result = b.result, error = NULL,
+    started_at = b.began FROM at, unnest(:at::bigint[], :result::text[], :began::bigint[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, result, began, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: fail
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, error, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: retry
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM unnest(:at::bigint[], :run_at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, error, key, version, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.retried', 'running', 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM at, unnest(:at::bigint[], :run_at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, error, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: release
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM unnest(:at::bigint[], :run_at::bigint[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.released', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM at, unnest(:at::bigint[], :run_at::bigint[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: expire
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM unnest(:at::bigint[], :run_at::bigint[], :given_back::integer[], :spared::integer[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, given_back, spared, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.lease_expired', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM at, unnest(:at::bigint[], :run_at::bigint[], :given_back::integer[], :spared::integer[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, given_back, spared, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: block
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'blocked', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, held_by, held_why, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.blocked', b.was, 'blocked', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'blocked', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM at, unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, held_by, held_why, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: wait_for_input
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'waiting_input', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, held_by, held_why, key, version, was, fence, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.waiting_input', b.was, 'waiting_input', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'waiting_input', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM at, unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, held_by, held_why, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: resume
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
-    input = coalesce(b.input, task.input) FROM unnest(:at::bigint[], :run_at::bigint[], :input::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, run_at, input, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.resumed', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
+    input = coalesce(b.input, task.input) FROM at, unnest(:at::bigint[], :run_at::bigint[], :input::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, run_at, input, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: cancel
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'cancelled', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.cancelled', b.was, 'cancelled', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'cancelled', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: time_out
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.timed_out', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: dead_letter
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: carry_over
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts,
-    result = (SELECT o.result FROM onetray.task AS o WHERE o.key = b.carried_from) FROM unnest(:at::bigint[], :attempts::integer[], :carried_from::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, carried_from, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over', 'queued', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts,
+    result = (SELECT o.result FROM onetray.task AS o WHERE o.key = b.carried_from) FROM at, unnest(:at::bigint[], :attempts::integer[], :carried_from::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, carried_from, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: carry_over_failed
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, error, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_failed', 'queued', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM at, unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, error, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: carry_over_dead
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = greatest(b.at, task.updated_at), finished_at = greatest(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, attempts, error, key, version, actor, cause, trace, detail) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_dead', 'queued', 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM at, unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, error, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.open
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.opened', 'created', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.wait
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'waiting', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), approval = b.approval FROM unnest(:at::bigint[], :approval::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, approval, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'pending', 'running') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.waiting', b.was, 'waiting', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'waiting', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), approval = b.approval FROM at, unnest(:at::bigint[], :approval::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, approval, key, version, was, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'pending', 'running') AND stage.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.approve
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), answer = b.answer FROM unnest(:at::bigint[], :answer::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, answer, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.approved', 'waiting', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), answer = b.answer FROM at, unnest(:at::bigint[], :answer::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, answer, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.start
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'running', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), started_at = coalesce(stage.started_at, greatest(b.at, stage.updated_at)) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('pending') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.started', 'pending', 'running', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'running', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), started_at = coalesce(stage.started_at, b.at) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('pending') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.succeed
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'succeeded', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.succeeded', 'running', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'succeeded', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, result = b.result FROM at, unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, result, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.end_partly
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'partial', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result, error = b.error FROM unnest(:at::bigint[], :result::text[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, error, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.partial', 'running', 'partial', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'partial', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, result = b.result, error = b.error FROM at, unnest(:at::bigint[], :result::text[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, result, error, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.fail
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'failed', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result, error = b.error FROM unnest(:at::bigint[], :result::text[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, error, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.failed', b.was, 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'failed', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, result = b.result, error = b.error FROM at, unnest(:at::bigint[], :result::text[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, result, error, key, version, was, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.reject
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'failed', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.rejected', 'waiting', 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'failed', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, error, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.skip
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'skipped', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.skipped', b.was, 'skipped', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'skipped', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting') AND stage.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.carry_over
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'succeeded', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.carried_over', 'created', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'succeeded', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.cancel
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.stage SET state = 'cancelled', version = stage.version + 1, updated_at = greatest(b.at, stage.updated_at), finished_at = greatest(b.at, stage.updated_at), result = b.result FROM unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, result, key, version, was, actor, cause, trace, detail) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting', 'pending', 'running') AND stage.state = b.was RETURNING stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.cancelled', b.was, 'cancelled', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'cancelled', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, result = b.result FROM at, unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, result, key, version, was, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting', 'pending', 'running') AND stage.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.open
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.opened', 'created', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.start
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'running', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), started_at = coalesce(flow.started_at, greatest(b.at, flow.updated_at)) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.started', 'pending', 'running', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'running', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text), started_at = coalesce(flow.started_at, b.at) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.wait
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'waiting', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.waiting', b.was, 'waiting', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'waiting', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.proceed
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('waiting') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.proceeded', 'waiting', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('waiting') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.pause
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'paused', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.paused', b.was, 'paused', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'paused', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running', 'waiting') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.resume
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('paused') RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.resumed', 'paused', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'pending', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('paused') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.succeed
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'succeeded', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.succeeded', b.was, 'succeeded', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'succeeded', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.end_partly
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'partial', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.partial', b.was, 'partial', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'partial', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.fail
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'failed', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at), error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.failed', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'failed', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.time_out
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'failed', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at), error = b.error FROM unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, error, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.timed_out', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'failed', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: flow.cancel
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (UPDATE onetray.flow SET state = 'cancelled', version = flow.version + 1, updated_at = greatest(b.at, flow.updated_at), finished_at = greatest(b.at, flow.updated_at) FROM unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[], :actor::text[], :cause::text[], :trace::text[], :detail::text[]) AS b(at, key, version, was, actor, cause, trace, detail) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was RETURNING flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.cancelled', b.was, 'cancelled', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at), written AS (INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved) SELECT count(*) / CASE count(*) WHEN :expected::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.flow SET state = 'cancelled', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- name: submit_one
-WITH new AS (
+WITH at AS (
+    SELECT nextval('onetray.event_id') AS id
+    FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
+), new AS (
     INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload)
+    run_at, state, retry_of, correlation_id, trace, payload, events)
     SELECT b.key, :id::uuid, b.job, :ns::integer, :queue::integer, :kind::integer, :policy::integer, :version::integer, :fence::integer, :priority::integer, :attempts::integer, :max_attempts::integer, :spared::integer, b.created_at, b.updated_at,
-    b.run_at, :state::text, :retry_of::bigint, :correlation_id::text, :trace::text, :payload::text FROM (
+    b.run_at, :state::text, :retry_of::bigint, :correlation_id::text, :trace::text, :payload::text, CAST(at.id AS text) FROM at, (
         SELECT n.key, n.key AS job, n.at AS created_at, n.at AS updated_at, n.at AS run_at
         FROM (SELECT nextval('onetray.entity_key') AS key, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS at) AS n
     ) AS b
@@ -2420,8 +2488,7 @@ WITH new AS (
 ), listed AS (
     INSERT INTO onetray.ready (queue, rank, task, kind) SELECT :queue, -:priority::integer, key, :kind FROM new
 )
-INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
-SELECT b.entity, b.job, b.ts, :ns::integer, :version::integer, :fence::integer, :attempts::integer, :type::text, :was::text, :state::text, :actor::text, :correlation_id::text, :cause::text, :trace::text, b.payload FROM (
-    SELECT key AS entity, key AS job, created_at AS ts, CAST(NULL AS text) AS payload FROM new
-) AS b
+INSERT INTO onetray.event_batch (id, size, entity, ts, ns, type, state, actor, version, fence, attempts, cause)
+SELECT at.id, 1, b.key, b.created_at, :ns::integer, :type::text, :state::text, :actor::text, :version::integer, :fence::integer, :attempts::integer, :cause::text
+FROM at, new AS b
 RETURNING entity, CASE WHEN :notify THEN pg_notify('onetray', :news)::text END;

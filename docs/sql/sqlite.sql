@@ -99,9 +99,9 @@ FROM dead_letter AS d JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM 
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM task WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: last_holders
-SELECT e.entity, e.payload FROM event AS e
-WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.was IN (SELECT value FROM json_each(:held)) AND e.payload IS NOT NULL
-ORDER BY e.entity, e.version;
+SELECT t.key, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE t.key IN (SELECT value FROM json_each(:keys)) AND coalesce(eb.was, json_extract(eb.varied, '$.was[' || (i.value - eb.id) || ']')) IN (SELECT value FROM json_each(:held)) AND coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) IS NOT NULL
+ORDER BY t.key, i.value;
 
 -- name: lock_letter
 SELECT successor FROM dead_letter WHERE task = :key;
@@ -181,7 +181,8 @@ SELECT t.key FROM task AS t WHERE t.stage = :stage ORDER BY t.stage, t.key LIMIT
 SELECT c.key FROM context AS c WHERE c.job = :job LIMIT :limit;
 
 -- name: notes_to_delete
-SELECT e.id FROM event AS e WHERE e.entity = :job AND e.version IS NULL AND e.type <> 'job.deleted' LIMIT :limit;
+SELECT e.id FROM event_batch AS e
+WHERE e.entity = :job AND e.state IS NULL AND e.type <> 'job.deleted' LIMIT :limit;
 
 -- name: stages_to_delete
 SELECT s.key FROM stage AS s WHERE s.job = :job ORDER BY s.job, s.ord LIMIT :limit;
@@ -193,7 +194,7 @@ DELETE FROM dependency WHERE needs IN (SELECT value FROM json_each(:keys));
 DELETE FROM context WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: prune_notes_by_key
-DELETE FROM event WHERE id IN (SELECT value FROM json_each(:keys));
+DELETE FROM event_batch WHERE id IN (SELECT value FROM json_each(:keys));
 
 -- name: ids_of_tasks
 SELECT key, CAST(id AS text) FROM task WHERE key IN (SELECT value FROM json_each(:keys));
@@ -212,6 +213,141 @@ WHERE f.key > :after AND f.key <= :upto AND f.ns = :ns AND f.finished_at < :befo
     AND coalesce((SELECT max(i.expires_at) FROM idempotency AS i WHERE i.job = f.key), 0) <= :now
 ORDER BY f.key LIMIT :limit;
 
+-- name: insert_event_batch
+INSERT INTO event_batch (id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+VALUES (:event + :place, :size, :ts, :ns, :type, :was, :state, :actor, :entity, :job, :version, :fence, :attempts, :cause,
+    :trace, :payload, :varied);
+
+-- name: insert_flow_events
+INSERT INTO flow_event (job, batch) SELECT b.job, :event + :place FROM (SELECT value AS job FROM json_each(:batch)) AS b;
+
+-- name: insert_note
+INSERT INTO event_batch (id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT CAST(CAST(:event + b.place AS text) AS bigint), 1, max(b.at, task.updated_at), task.ns, b.type, NULL, NULL, b.actor, task.key,
+    CASE WHEN task.stage IS NULL THEN NULL ELSE task.job END, NULL, task.fence, task.attempts, b.cause, b.trace, b.payload, NULL
+FROM (SELECT value ->> 0 AS at, value ->> 1 AS type, value ->> 2 AS actor, value ->> 3 AS cause, value ->> 4 AS trace, value ->> 5 AS payload, value ->> 6 AS key, key AS place FROM json_each(:batch)) AS b JOIN task ON task.key = b.key;
+
+-- name: insert_flow_note
+INSERT INTO event_batch (id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT CAST(CAST(:event + b.place AS text) AS bigint), 1, max(b.at, flow.updated_at), flow.ns, b.type, NULL, NULL, b.actor, flow.key, NULL,
+    NULL, 0, 0, b.cause, b.trace, b.payload, NULL
+FROM (SELECT value ->> 0 AS at, value ->> 1 AS type, value ->> 2 AS actor, value ->> 3 AS cause, value ->> 4 AS trace, value ->> 5 AS payload, value ->> 6 AS key, key AS place FROM json_each(:batch)) AS b JOIN flow ON flow.key = b.key;
+
+-- name: insert_notes_of_flows
+INSERT INTO flow_event (job, batch)
+SELECT coalesce(n.job, n.entity), n.id FROM event_batch AS n
+WHERE n.id >= :event AND n.id < :event + :size AND n.state IS NULL
+    AND (n.job IS NOT NULL OR CAST(:of_flows AS integer) = 1);
+
+-- name: batches_of_task
+-- row: TaskEventRow(event, id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied, correlation_id, task_trace, flow_id)
+SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
+    CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS flow_id
+FROM task AS t JOIN namespace AS o ON o.key = t.ns CROSS JOIN json_each('[' || t.events || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit;
+
+-- name: batches_of_entities
+-- row: EntityEventRow(event, id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied
+FROM (
+    SELECT s.key, s.events FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys))
+    UNION ALL SELECT f.key, f.events FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys))
+    UNION ALL SELECT k.key, k.events FROM task AS k WHERE k.key IN (SELECT value FROM json_each(:keys))
+) AS t CROSS JOIN json_each('[' || t.events || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE i.value > :after ORDER BY i.value LIMIT :limit;
+
+-- name: batches_of_flow
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied
+FROM (
+    SELECT r.batch FROM flow_event AS r WHERE r.job = :key AND r.batch > :after AND r.batch <= :upto
+    UNION ALL SELECT max(l.batch) FROM flow_event AS l WHERE l.job = :key AND l.batch <= :after
+) AS r JOIN event_batch AS eb ON eb.id = r.batch
+WHERE CAST(:every AS integer) = 1 OR eb.type IN (SELECT value FROM json_each(:types))
+ORDER BY r.batch LIMIT :limit;
+
+-- name: batches_after
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied
+FROM (
+    SELECT * FROM event_batch AS w
+    WHERE w.id >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0)
+    ORDER BY w.id LIMIT :scan
+) AS eb
+WHERE eb.id <= :upto AND (CAST(:every AS integer) = 1 OR eb.type IN (SELECT value FROM json_each(:types)))
+    AND (CAST(:ns AS integer) IS NULL OR eb.ns IS NULL OR eb.ns = :ns)
+ORDER BY eb.id LIMIT :limit;
+
+-- name: end_of_window
+SELECT max(w.id + w.size - 1) FROM (
+    SELECT eb.id, eb.size FROM event_batch AS eb
+    WHERE eb.id >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0)
+    ORDER BY eb.id LIMIT :scan
+) AS w WHERE w.id <= :upto;
+
+-- name: entities_of_events
+-- row: EventEntityRow(key, id, correlation_id, trace, kind)
+SELECT t.key, CAST(t.id AS text) AS id, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.kind
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys))
+UNION ALL SELECT f.key, CAST(f.id AS text), f.correlation_id, f.trace, f.kind FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys))
+UNION ALL SELECT s.key, CAST(s.id AS text), s.correlation_id, s.trace, 0 FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys));
+
+-- name: keys_by_correlation
+-- row: CorrelatedRow(key, is_flow)
+SELECT t.key, 0 AS is_flow FROM task AS t JOIN namespace AS n ON n.key = t.ns
+WHERE t.correlation_id = :correlation_id AND t.stage IS NULL AND n.name = :namespace
+UNION ALL SELECT own.key, 0 FROM task AS own JOIN namespace AS m ON m.key = own.ns
+WHERE own.id = :id AND own.correlation_id IS NULL AND m.name = :namespace
+UNION ALL SELECT f.key, 1 FROM flow AS f JOIN namespace AS o ON o.key = f.ns
+WHERE f.correlation_id = :correlation_id AND o.name = :namespace;
+
+-- name: first_starts
+SELECT t.key, min((eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0))) FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE t.key IN (SELECT value FROM json_each(:keys)) AND eb.type = :started GROUP BY t.key;
+
+-- name: last_event_id
+SELECT coalesce(max(eb.id + eb.size - 1), 0) FROM (
+    SELECT n.id, n.size FROM event_batch AS n ORDER BY n.id DESC LIMIT 1
+) AS eb;
+
+-- name: events_of_entities
+SELECT t.key, t.events FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys))
+UNION ALL SELECT s.key, s.events FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys))
+UNION ALL SELECT f.key, f.events FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys));
+
+-- name: lock_batches_of_events
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied FROM event_batch AS eb WHERE eb.id IN (SELECT (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value) FROM json_each(:events) AS i) ORDER BY eb.id;
+
+-- name: remove_entries
+UPDATE event_batch SET entity = NULL, varied = b.varied FROM (SELECT value ->> 0 AS varied, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE event_batch.id = b.key;
+
+-- name: delete_batches
+DELETE FROM event_batch WHERE id IN (SELECT value FROM json_each(:keys));
+
+-- name: prune_notes_of
+DELETE FROM event_batch WHERE state IS NULL AND entity IN (SELECT value FROM json_each(:keys)) AND type <> 'job.deleted';
+
+-- name: prune_flow_events
+DELETE FROM flow_event WHERE job IN (SELECT value FROM json_each(:keys));
+
+-- name: list_events_of_task
+UPDATE task SET events = CASE WHEN task.events = '' THEN b.events ELSE task.events || ',' || b.events END
+FROM (SELECT value ->> 0 AS events, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE task.key = b.key;
+
+-- name: list_events_of_stage
+UPDATE stage SET events = CASE WHEN stage.events = '' THEN b.events ELSE stage.events || ',' || b.events END
+FROM (SELECT value ->> 0 AS events, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE stage.key = b.key;
+
+-- name: list_events_of_flow
+UPDATE flow SET events = CASE WHEN flow.events = '' THEN b.events ELSE flow.events || ',' || b.events END
+FROM (SELECT value ->> 0 AS events, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE flow.key = b.key;
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -222,16 +358,16 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT e.type FROM event AS e WHERE e.entity = t.key AND e.version = t.version) AS last_event,
-    EXISTS (SELECT 1 FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :rescheduled
+    (SELECT eb.type FROM (SELECT json_extract('[' || t.events || ']', '$[#-1]') AS value) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)) AS last_event,
+    EXISTS (SELECT 1 FROM event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
-    (SELECT e.payload FROM event AS e WHERE e.entity = t.key AND e.version IS NULL AND e.type = :cancel_requested
+    (SELECT e.payload FROM event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :cancel_requested
         AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
-    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT e.actor FROM event AS e WHERE e.entity = f.key
-        AND e.type = :flow_paused ORDER BY e.id DESC LIMIT 1) END AS flow_paused_by,
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM json_each('[' || f.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+        WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
     br.why AS breaker_why, br.opened_by AS breaker_by, :now AS now
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
@@ -269,7 +405,8 @@ SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM tas
 WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: paused_by
-SELECT e.actor, e.ts FROM event AS e WHERE e.entity = :flow AND e.type = :type ORDER BY e.id DESC LIMIT 1;
+SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), (eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0)) FROM flow AS f CROSS JOIN json_each('[' || f.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1;
 
 -- name: position
 SELECT (SELECT count(*) FROM (
@@ -278,70 +415,6 @@ SELECT (SELECT count(*) FROM (
 FROM task AS t JOIN namespace AS n ON n.key = t.ns
     JOIN ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
 WHERE t.id = :id AND n.name = :namespace;
-
--- name: events_after
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM (
-    SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan
-) AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns
-WHERE e.id <= :upto AND (CAST(:namespace AS text) IS NULL OR n.name = :namespace)
-    AND (CAST(:every AS integer) = 1 OR e.type IN (SELECT value FROM json_each(:types)))
-ORDER BY e.id LIMIT :limit;
-
--- name: end_of_window
-SELECT max(w.id) FROM (
-    SELECT e.id FROM event AS e WHERE e.id > :after ORDER BY e.id LIMIT :scan
-) AS w WHERE w.id <= :upto;
-
--- name: events_of_task
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity = :key AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
-
--- name: events_of_flow_and_stages
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
-
--- name: first_starts
-SELECT e.entity, min(e.ts) FROM event AS e WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.type = :started GROUP BY e.entity;
-
--- name: kinds_of_ids
-SELECT CAST(t.id AS text), k.name FROM task AS t JOIN kind AS k ON k.key = t.kind WHERE t.id IN (SELECT value FROM json_each(:ids))
-UNION ALL
-SELECT CAST(f.id AS text), k.name FROM flow AS f JOIN kind AS k ON k.key = f.kind WHERE f.id IN (SELECT value FROM json_each(:ids));
-
--- name: events_by_correlation
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE e.entity IN (
-    SELECT f.entity FROM event AS f WHERE f.correlation_id = :correlation_id AND f.version = 1
-    UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL
-) AND n.name = :namespace AND e.id + 0 > :after ORDER BY e.id + 0 LIMIT :limit;
-
--- name: last_event_id
-SELECT coalesce(max(id), 0) FROM event;
 
 -- name: flows_of_ids
 -- row: KeyRow(id, key, job)
@@ -355,21 +428,21 @@ SELECT CAST(id AS text) AS id, key, job FROM stage WHERE id IN (SELECT value FRO
 SELECT DISTINCT job FROM task WHERE key IN (SELECT value FROM json_each(:keys)) AND job <> key;
 
 -- name: lock_flows
--- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, updated_at, seen_at)
 SELECT l.*, :now AS seen_at FROM (SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
     flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
     flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
     flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-    flow.deleted_at
+    flow.deleted_at, flow.updated_at
 FROM flow WHERE flow.key IN (SELECT value FROM json_each(:keys)) ORDER BY flow.key ) AS l;
 
 -- name: lock_free_flows
--- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, seen_at)
+-- row: FlowRow(key, ns, kind, id, state, version, roll_up, sealed, started_at, current, ending, ending_how, ending_why, ending_by, stages, stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, context, compensates, correlation_id, trace, priority, deleted_at, updated_at, seen_at)
 SELECT l.*, :now AS seen_at FROM (SELECT flow.key, flow.ns, flow.kind, CAST(flow.id AS text) AS id, flow.state, flow.version, flow.roll_up, flow.sealed,
     flow.started_at, flow.current, flow.ending, flow.ending_how, flow.ending_why, flow.ending_by, flow.stages,
     flow.stages_open, flow.succeeded, flow.partial, flow.failed, flow.cancelled, flow.skipped, flow.ignored,
     flow.chained, flow.amends, flow.context, flow.compensates, flow.correlation_id, flow.trace, flow.priority,
-    flow.deleted_at
+    flow.deleted_at, flow.updated_at
 FROM flow WHERE flow.key IN (SELECT value FROM json_each(:keys)) ORDER BY flow.key ) AS l;
 
 -- name: running_stages
@@ -377,54 +450,60 @@ SELECT s.key FROM stage AS s JOIN flow AS f ON f.key = s.job
 WHERE s.key IN (SELECT value FROM json_each(:keys)) AND s.state = :running AND f.state = :running;
 
 -- name: stages_of_tasks
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM stage AS s WHERE s.key IN (SELECT t.stage FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys)));
 
 -- name: stages_by_key
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys));
 
 -- name: stages_of_flow
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM stage AS s WHERE s.job = :job ORDER BY s.ord;
 
 -- name: unended_stages
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM stage AS s WHERE s.job = :job AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord;
 
 -- name: next_stage
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM stage AS s WHERE s.job = :job AND s.ord > :ord AND s.state IN ('created', 'waiting', 'pending', 'running') ORDER BY s.ord LIMIT 1;
 
 -- name: any_started
 SELECT 1 FROM stage AS s WHERE s.job = :job AND s.started_at IS NOT NULL LIMIT 1;
 
 -- name: stage_by_name
--- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count)
+-- row: StageRow(key, job, ns, ord, id, name, state, version, on_failure, sealed, takes_more, gate, started_at, opened_to, opened_at, due_at, ending, ending_why, ending_how, deciding, conditional, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, collect, metrics, trace, error_count, updated_at)
 SELECT s.key, s.job, s.ns, s.ord, CAST(s.id AS text) AS id, s.name, s.state, s.version, s.on_failure, s.sealed, s.takes_more,
     s.gate, s.started_at, s.opened_to, s.opened_at, s.due_at, s.ending, s.ending_why, s.ending_how, s.deciding,
     CASE WHEN s.condition IS NULL THEN 0 ELSE 1 END AS conditional, s.total, s.open, s.blocked, s.waiting_input, s.succeeded, s.partly,
-    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count
+    s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.collect, s.metrics, s.trace, s.error_count,
+    s.updated_at
 FROM stage AS s WHERE s.job = :job AND s.name = :name;
 
 -- name: names_of_stages
@@ -433,20 +512,20 @@ SELECT s.name FROM stage AS s WHERE s.job = :job;
 -- name: insert_flow
 INSERT INTO flow (key, job, ns, kind, version, sealed, created_at, updated_at, deadline_at, stages,
     stages_open, succeeded, partial, failed, cancelled, skipped, ignored, chained, amends, state, roll_up, context,
-    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata)
+    retry_of, compensates, policy, id, correlation_id, trace, tracestate, priority, data, metadata, events)
 SELECT b.key, b.key, b.ns, b.kind, 1, b.sealed, b.at, b.at, b.deadline_at, b.stages, b.stages, 0, 0, 0, 0, 0, 0, b.chained,
     b.amends, b.state, b.roll_up, b.context, b.retry_of, b.compensates,
     coalesce(b.policy, (SELECT f.policy FROM flow AS f WHERE f.key = coalesce(b.retry_of, b.compensates))),
-    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS kind, value ->> 3 AS sealed, value ->> 4 AS at, value ->> 5 AS deadline_at, value ->> 6 AS stages, value ->> 7 AS chained, value ->> 8 AS amends, value ->> 9 AS state, value ->> 10 AS roll_up, value ->> 11 AS context, value ->> 12 AS retry_of, value ->> 13 AS compensates, value ->> 14 AS policy, value ->> 15 AS id, value ->> 16 AS correlation_id, value ->> 17 AS trace, value ->> 18 AS tracestate, value ->> 19 AS priority, value ->> 20 AS data, value ->> 21 AS metadata FROM json_each(:batch)) AS b;
+    b.id, b.correlation_id, b.trace, b.tracestate, b.priority, b.data, b.metadata, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS kind, value ->> 3 AS sealed, value ->> 4 AS at, value ->> 5 AS deadline_at, value ->> 6 AS stages, value ->> 7 AS chained, value ->> 8 AS amends, value ->> 9 AS state, value ->> 10 AS roll_up, value ->> 11 AS context, value ->> 12 AS retry_of, value ->> 13 AS compensates, value ->> 14 AS policy, value ->> 15 AS id, value ->> 16 AS correlation_id, value ->> 17 AS trace, value ->> 18 AS tracestate, value ->> 19 AS priority, value ->> 20 AS data, value ->> 21 AS metadata, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_stage
 INSERT INTO stage (key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, carried_from,
     total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, state, name,
     on_failure, collect, condition, compensate, approval, id, correlation_id, trace, tracestate, type, data, metadata,
-    result, metrics)
+    result, metrics, events)
 SELECT b.key, b.job, b.ns, b.ord, 1, b.sealed, b.takes_more, b.gate, b.at, b.at, b.carried_from, b.total, b.total, 0, 0, 0, 0,
     0, 0, 0, 0, b.state, b.name, b.on_failure, b.collect, b.condition, b.compensate, b.approval, b.id, b.correlation_id,
-    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics FROM (SELECT value ->> 0 AS key, value ->> 1 AS job, value ->> 2 AS ns, value ->> 3 AS ord, value ->> 4 AS sealed, value ->> 5 AS takes_more, value ->> 6 AS gate, value ->> 7 AS at, value ->> 8 AS carried_from, value ->> 9 AS total, value ->> 10 AS state, value ->> 11 AS name, value ->> 12 AS on_failure, value ->> 13 AS collect, value ->> 14 AS condition, value ->> 15 AS compensate, value ->> 16 AS approval, value ->> 17 AS id, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS tracestate, value ->> 21 AS type, value ->> 22 AS data, value ->> 23 AS metadata, value ->> 24 AS result, value ->> 25 AS metrics FROM json_each(:batch)) AS b;
+    b.trace, b.tracestate, b.type, b.data, b.metadata, b.result, b.metrics, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS job, value ->> 2 AS ns, value ->> 3 AS ord, value ->> 4 AS sealed, value ->> 5 AS takes_more, value ->> 6 AS gate, value ->> 7 AS at, value ->> 8 AS carried_from, value ->> 9 AS total, value ->> 10 AS state, value ->> 11 AS name, value ->> 12 AS on_failure, value ->> 13 AS collect, value ->> 14 AS condition, value ->> 15 AS compensate, value ->> 16 AS approval, value ->> 17 AS id, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS tracestate, value ->> 21 AS type, value ->> 22 AS data, value ->> 23 AS metadata, value ->> 24 AS result, value ->> 25 AS metrics, key AS place FROM json_each(:batch)) AS b;
 
 -- name: save_stage
 UPDATE stage SET sealed = b.sealed, opened_to = b.opened_to, opened_at = b.opened_at, due_at = b.due_at,
@@ -495,12 +574,6 @@ WHERE s.job = :job AND t.state IN ('queued')
 
 -- name: set_compensation
 UPDATE flow SET compensation = b.compensation FROM (SELECT value ->> 0 AS compensation, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE flow.key = b.key;
-
--- name: insert_flow_note
-INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
-SELECT flow.key, flow.job, max(b.at, flow.updated_at), flow.ns, NULL, 0, 0, b.type, NULL, NULL, b.actor,
-    flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.payload
-FROM flow JOIN (SELECT value ->> 0 AS at, value ->> 1 AS type, value ->> 2 AS actor, value ->> 3 AS cause, value ->> 4 AS trace, value ->> 5 AS payload, value ->> 6 AS key FROM json_each(:batch)) AS b ON flow.key = b.key;
 
 -- name: next_to_open
 SELECT count(*), max(n.key) FROM (
@@ -625,13 +698,13 @@ ORDER BY t.stage, t.key LIMIT :limit;
 -- name: outcomes_of_members
 -- row: MemberOutcomeRow(key, id, state, attempts, cancel_at, error, ended_by)
 SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
-    CASE WHEN t.state = :cancelled THEN (SELECT e.actor FROM event AS e
-        WHERE e.entity = t.key AND e.version = t.version) END AS ended_by
+    CASE WHEN t.state = :cancelled THEN (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM (SELECT json_extract('[' || t.events || ']', '$[#-1]') AS value) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)) END
+    AS ended_by
 FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key;
 
 -- name: told_by_successes
-SELECT e.entity, e.payload FROM event AS e
-WHERE e.entity IN (SELECT value FROM json_each(:keys)) AND e.version IS NOT NULL AND e.state = :succeeded AND e.payload IS NOT NULL;
+SELECT t.key, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE t.key IN (SELECT value FROM json_each(:keys)) AND eb.state = :succeeded AND coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) IS NOT NULL;
 
 -- name: spawned_in_stage
 SELECT t.key FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.spawned_by IS NOT NULL ORDER BY t.stage, t.key;
@@ -888,29 +961,6 @@ SELECT t.key, t.job, s.ord FROM task AS t JOIN stage AS s ON s.key = t.stage
     JOIN namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace;
 
--- name: events_of_job
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
-ORDER BY e.id + 0 LIMIT :limit;
-
--- name: events_of_job_upto
--- row: Event(id, job_id, entity_id, type, ts, actor, correlation_id, cause, trace, payload, version, was, state, fence, attempts, namespace)
-SELECT e.id, CASE WHEN e.job = t.key THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.job), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS job_id,
-    CASE WHEN t.key IS NOT NULL THEN CAST(t.id AS text) ELSE coalesce(
-        (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = e.entity),
-        (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = e.entity), CASE WHEN e.type = 'job.deleted' THEN e.payload ->> 'id' END) END AS entity_id,
-    e.type, e.ts, e.actor, coalesce(e.correlation_id, CAST(t.id AS text)) AS correlation_id, e.cause, e.trace, e.payload,
-    e.version, e.was, e.state, e.fence, e.attempts, n.name AS namespace FROM event AS e LEFT JOIN task AS t ON t.key = e.entity JOIN namespace AS n ON n.key = e.ns WHERE (e.job = :key AND e.job <> e.entity OR e.entity = :key) AND e.id + 0 > :after
-    AND e.id + 0 <= :upto AND (CAST(:every AS integer) = 1 OR e.type IN (SELECT value FROM json_each(:types)))
-ORDER BY e.id + 0 LIMIT :limit;
-
 -- name: due_now
 -- row: DueRow(at, task, what, fence)
 SELECT at, task, what, fence FROM due WHERE at <= :now AND what IN (SELECT value FROM json_each(:known))
@@ -930,7 +980,6 @@ SELECT t.key FROM task AS t
 WHERE t.key > :after AND t.key <= :upto AND t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
     AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
     AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
-    AND t.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)
 ORDER BY t.key LIMIT :limit;
 
 -- name: prunable_flows
@@ -940,7 +989,6 @@ WHERE f.key > :after AND f.key <= :upto AND f.created_at <= :before AND f.finish
     AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
     AND NOT EXISTS (SELECT 1 FROM stage AS s WHERE s.job = f.key AND s.open > 0)
     AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
-    AND f.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)
 ORDER BY f.key LIMIT :limit;
 
 -- name: next_tasks
@@ -1008,23 +1056,23 @@ DELETE FROM dead_letter WHERE task IN (SELECT value FROM json_each(:keys));
 -- name: prune_logs
 DELETE FROM log WHERE task IN (SELECT value FROM json_each(:keys));
 
--- name: prune_events
-DELETE FROM event WHERE entity IN (SELECT value FROM json_each(:keys)) AND type <> 'job.deleted';
-
 -- name: prune_tasks
 DELETE FROM task WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: prune_deletions
-DELETE FROM event WHERE id IN (
-    SELECT e.id FROM event AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
-        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns) AND e.id < (SELECT max(m.id) FROM event AS m)
+DELETE FROM event_batch WHERE id IN (
+    SELECT e.id FROM event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+        AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM event WHERE version IS NULL AND type IN (SELECT value FROM json_each(:types)) AND ts < :before
-    AND id < (SELECT max(id) FROM event);
+DELETE FROM event_batch WHERE state IS NULL AND type IN (SELECT value FROM json_each(:types)) AND ts < :before
+RETURNING coalesce(job, entity), id;
+
+-- name: prune_flow_events_by_id
+DELETE FROM flow_event WHERE flow_event.job = ?1 AND flow_event.batch = ?2;
 
 -- name: take_key
 INSERT INTO idempotency (kind, key, job, body_hash, expires_at)
@@ -1327,7 +1375,8 @@ SELECT * FROM (
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
     CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
@@ -1344,7 +1393,8 @@ UNION ALL SELECT * FROM (
     f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
     (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
@@ -1357,7 +1407,8 @@ ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs_of_correlation
 SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
@@ -1366,7 +1417,8 @@ SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key =
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
 SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
@@ -1376,7 +1428,8 @@ SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at
 
 -- name: nth_job_of_correlation
 SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
@@ -1385,7 +1438,8 @@ SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
 SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT e.job FROM event AS e WHERE e.correlation_id = :correlation_id AND e.version = 1
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
@@ -1671,14 +1725,12 @@ WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 
 -- row: Prunable(tasks, flows)
 SELECT (SELECT count(*) FROM task AS t WHERE t.created_at <= :before AND t.finished_at IS NOT NULL AND t.finished_at <= :before
     AND t.key = t.job AND (CAST(:ns AS integer) IS NULL OR t.ns = :ns)
-    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)
-    AND t.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)) AS tasks,
+    AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = t.key AND i.expires_at > :now)) AS tasks,
     (SELECT count(*) FROM flow AS f WHERE f.created_at <= :before AND f.finished_at IS NOT NULL AND f.finished_at <= :before
     AND (CAST(:ns AS integer) IS NULL OR f.ns = :ns)
     AND NOT EXISTS (SELECT 1 FROM idempotency AS i WHERE i.job = f.key AND i.expires_at > :now)
     AND NOT EXISTS (SELECT 1 FROM stage AS s WHERE s.job = f.key AND s.open > 0)
-    AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)
-    AND f.key <> (SELECT e.job FROM event AS e ORDER BY e.id DESC LIMIT 1)) AS flows;
+    AND NOT EXISTS (SELECT 1 FROM flow AS c WHERE c.key = f.compensation AND c.finished_at IS NULL)) AS flows;
 
 -- name: last_report_numbers
 SELECT f.key, max(coalesce((SELECT max(l.seq) FROM log AS l WHERE l.job = f.key), 0),
@@ -1723,13 +1775,18 @@ WHERE l.task IN (SELECT value FROM json_each(:keys)) AND l.cursor <= :most ORDER
 
 -- name: count_events
 -- row: EventCountRow(namespace, type, kind, reason, number)
-SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
-    (SELECT d.reason_code FROM dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
-FROM (SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan) AS e
+SELECT n.name AS namespace, e.type, k.name AS kind, e.reason, count(*) AS number
+FROM (
+    SELECT v.ns, v.type, (SELECT t.kind FROM task AS t WHERE t.key = v.entity) AS kind, CASE WHEN v.type = :dead THEN
+        (SELECT d.reason_code FROM dead_letter AS d WHERE d.task = v.entity) END AS reason
+    FROM (
+    SELECT v.entity, v.ns, v.type FROM event AS v
+    WHERE v.batch >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
+        AND v.id > :after AND v.id <= :upto
+) AS v
+) AS e
     JOIN namespace AS n ON n.key = e.ns
-    LEFT JOIN task AS t ON t.key = e.entity
-    LEFT JOIN kind AS k ON k.key = t.kind
-WHERE e.id <= :upto
+    LEFT JOIN kind AS k ON k.key = e.kind
 GROUP BY 1, 2, 3, 4;
 
 -- name: times_of_ended
@@ -1755,12 +1812,22 @@ SELECT n.name AS namespace, k.name AS kind, CASE
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 3600000000 THEN 13 ELSE 14 END AS bucket,
     count(*) AS number, sum(CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END) AS us
-FROM (SELECT * FROM event WHERE id > :after ORDER BY id LIMIT :scan) AS e
-    JOIN task AS t ON t.key = e.entity
-    JOIN namespace AS n ON n.key = e.ns
+FROM task AS t
+    JOIN namespace AS n ON n.key = t.ns
     JOIN kind AS k ON k.key = t.kind
-WHERE e.id <= :upto AND e.type IN (SELECT value FROM json_each(:ends)) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+WHERE t.key IN (SELECT e.entity FROM (
+    SELECT v.entity, v.ns, v.type FROM event AS v
+    WHERE v.batch >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
+        AND v.id > :after AND v.id <= :upto
+) AS e WHERE e.type IN (SELECT value FROM json_each(:ends))) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
+
+-- name: count_events_after
+SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM event_batch AS eb WHERE eb.id > :after AND eb.id <= :upto;
+
+-- name: count_first_events
+SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
+FROM (SELECT eb.size FROM event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r;
 
 -- name: namespaces
 SELECT key, name FROM namespace;
@@ -1952,6 +2019,11 @@ UNION ALL
 SELECT c.job, octet_length(c.payload) FROM context AS c WHERE c.job IN (SELECT value FROM json_each(:jobs))
 LIMIT :limit;
 
+-- name: kinds_of_ids
+SELECT CAST(t.id AS text), k.name FROM task AS t JOIN kind AS k ON k.key = t.kind WHERE t.id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT CAST(f.id AS text), k.name FROM flow AS f JOIN kind AS k ON k.key = f.kind WHERE f.id IN (SELECT value FROM json_each(:ids));
+
 -- name: take_request
 INSERT INTO request (caller, key, route, body_hash, began_at, expires_at)
 VALUES (:caller, :key, :route, :body_hash, :at, :expires_at)
@@ -1998,12 +2070,12 @@ SELECT body_hash FROM request WHERE caller = :caller AND key = :key;
 SELECT CAST(id AS text) AS id, key, job FROM task WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: lock_tasks
--- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, seen_at)
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, updated_at, seen_at)
 SELECT l.*, :now AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
-        task.unmet, task.control
+        task.unmet, task.control, task.updated_at
     FROM task LEFT JOIN lease ON lease.key = task.lease
     WHERE task.key IN (SELECT value FROM json_each(:keys))
     ORDER BY task.key
@@ -2012,7 +2084,7 @@ SELECT l.*, :now AS seen_at FROM (
 -- name: claim_any
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at
 FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit;
@@ -2020,7 +2092,7 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit;
 -- name: claim_kind
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at
 FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
@@ -2035,22 +2107,14 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
 -- name: insert_task
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload FROM json_each(:batch)) AS b;
-
--- name: insert_event
-INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT b.entity, b.job, b.ts, b.ns, b.version, b.fence, b.attempts, b.type, b.was, b.state, b.actor, b.correlation_id, b.cause, b.trace, b.payload FROM (SELECT value ->> 0 AS entity, value ->> 1 AS job, value ->> 2 AS ts, value ->> 3 AS ns, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS attempts, value ->> 7 AS type, value ->> 8 AS was, value ->> 9 AS state, value ->> 10 AS actor, value ->> 11 AS correlation_id, value ->> 12 AS cause, value ->> 13 AS trace, value ->> 14 AS payload FROM json_each(:batch)) AS b;
+    run_at, state, retry_of, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_member
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, value ->> 21 AS stage, value ->> 22 AS name, value ->> 23 AS unmet, value ->> 24 AS control, value ->> 25 AS context, value ->> 26 AS spawned_by FROM json_each(:batch)) AS b;
-
--- name: insert_note
-INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload)
-SELECT task.key, task.job, max(b.at, task.updated_at), task.ns, NULL, task.fence, task.attempts, b.type, NULL, NULL,
-    b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.payload
-FROM task JOIN (SELECT value ->> 0 AS at, value ->> 1 AS type, value ->> 2 AS actor, value ->> 3 AS cause, value ->> 4 AS trace, value ->> 5 AS payload, value ->> 6 AS key FROM json_each(:batch)) AS b ON task.key = b.key;
+    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
+SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, value ->> 21 AS stage, value ->> 22 AS name, value ->> 23 AS unmet, value ->> 24 AS control, value ->> 25 AS context, value ->> 26 AS spawned_by, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_ready
 INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b;
@@ -2080,8 +2144,9 @@ UPDATE task SET cancel_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS 
 
 -- name: outcomes_of_attempt
 -- row: OutcomeRow(type, state, fence, payload)
-SELECT type, state, fence, payload FROM event
-WHERE entity = :key AND version IS NOT NULL AND fence IN (:fence, :fence + 1) ORDER BY version;
+SELECT eb.type, eb.state, coalesce(eb.fence, json_extract(eb.varied, '$.fence[' || (i.value - eb.id) || ']')) AS fence, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) AS payload
+FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+WHERE t.key = :key AND coalesce(eb.fence, json_extract(eb.varied, '$.fence[' || (i.value - eb.id) || ']')) IN (:fence, :fence + 1) ORDER BY i.value;
 
 -- name: task_by_id
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
@@ -2285,244 +2350,124 @@ FROM worker AS w JOIN namespace AS n ON n.key = w.ns
 WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
 
 -- move: claim
-UPDATE task SET state = 'assigned', version = task.version + 1, updated_at = max(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
-
--- move: claim (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.claimed', 'queued', 'assigned', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'assigned', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
 
 -- move: claim, start
-UPDATE task SET state = 'running', version = task.version + 2, updated_at = max(b.at, task.updated_at), attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = max(b.at, task.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
-
--- move: claim, start (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.claimed' AS type, 'queued' AS was, 'assigned' AS state UNION ALL SELECT 2, 'task.started', 'assigned', 'running') AS hops;
+UPDATE task SET state = 'running', version = task.version + 2, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text) || ',' || CAST(:event + :size + b.place AS text), attempts = task.attempts + 1, owner = b.worker, lease = b.lease, started_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS worker, value ->> 2 AS lease, value ->> 3 AS key, value ->> 4 AS version, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
 
 -- move: start
-UPDATE task SET state = 'running', version = task.version + 1, updated_at = max(b.at, task.updated_at), started_at = max(b.at, task.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS fence, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence;
-
--- move: start (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.started', 'assigned', 'running', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS fence, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'running', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), started_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence;
 
 -- move: succeed
-UPDATE task SET state = 'succeeded', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
-
--- move: succeed (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, result = b.result, error = NULL FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
 
 -- move: start, succeed
-UPDATE task SET state = 'succeeded', version = task.version + 2, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, result = b.result, error = NULL,
-    started_at = max(b.began, task.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence;
-
--- move: start, succeed (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.succeeded', 'running', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, CASE hop WHEN 1 THEN began ELSE ts END, ns, version - 2 + hop, fence, attempts, hops.type, hops.was, hops.state, actor, correlation_id, cause, trace, CASE hop WHEN 2 THEN payload END FROM moved CROSS JOIN (SELECT 1 AS hop, 'task.started' AS type, 'assigned' AS was, 'running' AS state UNION ALL SELECT 2, 'task.succeeded', 'running', 'succeeded') AS hops;
+UPDATE task SET state = 'succeeded', version = task.version + 2, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text) || ',' || CAST(:event + :size + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, result = b.result, error = NULL,
+    started_at = b.began FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS began, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence;
 
 -- move: fail
-UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
-
--- move: fail (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.failed', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: retry
-UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
-
--- move: retry (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.retried', 'running', 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence;
 
 -- move: release
-UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
-
--- move: release (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.released', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: expire
-UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS given_back, value ->> 3 AS spared, value ->> 4 AS key, value ->> 5 AS version, value ->> 6 AS was, value ->> 7 AS fence, value ->> 8 AS actor, value ->> 9 AS cause, value ->> 10 AS trace, value ->> 11 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
-
--- move: expire (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.lease_expired', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS given_back, value ->> 3 AS spared, value ->> 4 AS key, value ->> 5 AS version, value ->> 6 AS was, value ->> 7 AS fence, value ->> 8 AS actor, value ->> 9 AS cause, value ->> 10 AS trace, value ->> 11 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS given_back, value ->> 3 AS spared, value ->> 4 AS key, value ->> 5 AS version, value ->> 6 AS was, value ->> 7 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: block
-UPDATE task SET state = 'blocked', version = task.version + 1, updated_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
-
--- move: block (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.blocked', b.was, 'blocked', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'blocked', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: wait_for_input
-UPDATE task SET state = 'waiting_input', version = task.version + 1, updated_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
-
--- move: wait_for_input (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.waiting_input', b.was, 'waiting_input', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, value ->> 7 AS actor, value ->> 8 AS cause, value ->> 9 AS trace, value ->> 10 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'waiting_input', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM (SELECT value ->> 0 AS at, value ->> 1 AS held_by, value ->> 2 AS held_why, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS fence, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence;
 
 -- move: resume
-UPDATE task SET state = 'queued', version = task.version + 1, updated_at = max(b.at, task.updated_at), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
-    input = coalesce(b.input, task.input) FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS input, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was;
-
--- move: resume (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.resumed', b.was, 'queued', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS input, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
+    input = coalesce(b.input, task.input) FROM (SELECT value ->> 0 AS at, value ->> 1 AS run_at, value ->> 2 AS input, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was;
 
 -- move: cancel
-UPDATE task SET state = 'cancelled', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was;
-
--- move: cancel (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.cancelled', b.was, 'cancelled', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'cancelled', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was;
 
 -- move: time_out
-UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was;
-
--- move: time_out (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.timed_out', b.was, 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was;
 
 -- move: dead_letter
-UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was;
-
--- move: dead_letter (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.dead_lettered', b.was, 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was;
 
 -- move: carry_over
-UPDATE task SET state = 'succeeded', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts,
-    result = (SELECT o.result FROM task AS o WHERE o.key = b.carried_from) FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS carried_from, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
-
--- move: carry_over (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over', 'queued', 'succeeded', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS carried_from, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts,
+    result = (SELECT o.result FROM task AS o WHERE o.key = b.carried_from) FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS carried_from, value ->> 3 AS key, value ->> 4 AS version, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
 
 -- move: carry_over_failed
-UPDATE task SET state = 'failed', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
-
--- move: carry_over_failed (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_failed', 'queued', 'failed', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
 
 -- move: carry_over_dead
-UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at = max(b.at, task.updated_at), finished_at = max(b.at, task.updated_at), owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
-
--- move: carry_over_dead (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT task.key, task.job, task.updated_at, task.ns, task.version, task.fence, task.attempts, 'task.carried_over_dead', 'queued', 'dead_lettered', b.actor, task.correlation_id, b.cause, coalesce(b.trace, task.trace), b.detail, task.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN task ON task.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS attempts, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, key AS place FROM json_each(:batch)) AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued');
 
 -- move: stage.open
-UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');
-
--- move: stage.open (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.opened', 'created', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');
 
 -- move: stage.wait
-UPDATE stage SET state = 'waiting', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), approval = b.approval FROM (SELECT value ->> 0 AS at, value ->> 1 AS approval, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'pending', 'running') AND stage.state = b.was;
-
--- move: stage.wait (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.waiting', b.was, 'waiting', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS approval, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'waiting', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), approval = b.approval FROM (SELECT value ->> 0 AS at, value ->> 1 AS approval, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'pending', 'running') AND stage.state = b.was;
 
 -- move: stage.approve
-UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), answer = b.answer FROM (SELECT value ->> 0 AS at, value ->> 1 AS answer, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting');
-
--- move: stage.approve (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.approved', 'waiting', 'pending', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS answer, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'pending', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), answer = b.answer FROM (SELECT value ->> 0 AS at, value ->> 1 AS answer, value ->> 2 AS key, value ->> 3 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting');
 
 -- move: stage.start
-UPDATE stage SET state = 'running', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), started_at = coalesce(stage.started_at, max(b.at, stage.updated_at)) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('pending');
-
--- move: stage.start (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.started', 'pending', 'running', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'running', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), started_at = coalesce(stage.started_at, b.at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('pending');
 
 -- move: stage.succeed
-UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
-
--- move: stage.succeed (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.succeeded', 'running', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
 
 -- move: stage.end_partly
-UPDATE stage SET state = 'partial', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
-
--- move: stage.end_partly (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.partial', 'running', 'partial', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'partial', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running');
 
 -- move: stage.fail
-UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was;
-
--- move: stage.fail (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.failed', b.was, 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, value ->> 6 AS actor, value ->> 7 AS cause, value ->> 8 AS trace, value ->> 9 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, result = b.result, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS error, value ->> 3 AS key, value ->> 4 AS version, value ->> 5 AS was, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('running', 'waiting') AND stage.state = b.was;
 
 -- move: stage.reject
-UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting');
-
--- move: stage.reject (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.rejected', 'waiting', 'failed', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'failed', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('waiting');
 
 -- move: stage.skip
-UPDATE stage SET state = 'skipped', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting') AND stage.state = b.was;
-
--- move: stage.skip (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.skipped', b.was, 'skipped', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'skipped', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting') AND stage.state = b.was;
 
 -- move: stage.carry_over
-UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');
-
--- move: stage.carry_over (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.carried_over', 'created', 'succeeded', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'succeeded', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created');
 
 -- move: stage.cancel
-UPDATE stage SET state = 'cancelled', version = stage.version + 1, updated_at = max(b.at, stage.updated_at), finished_at = max(b.at, stage.updated_at), result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting', 'pending', 'running') AND stage.state = b.was;
-
--- move: stage.cancel (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT stage.key, stage.job, stage.updated_at, stage.ns, stage.version, 0, 0, 'stage.cancelled', b.was, 'cancelled', b.actor, stage.correlation_id, b.cause, coalesce(b.trace, stage.trace), b.detail, stage.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN stage ON stage.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE stage SET state = 'cancelled', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, result = b.result FROM (SELECT value ->> 0 AS at, value ->> 1 AS result, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, key AS place FROM json_each(:batch)) AS b WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created', 'waiting', 'pending', 'running') AND stage.state = b.was;
 
 -- move: flow.open
-UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created');
-
--- move: flow.open (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.opened', 'created', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created');
 
 -- move: flow.start
-UPDATE flow SET state = 'running', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), started_at = coalesce(flow.started_at, max(b.at, flow.updated_at)) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending');
-
--- move: flow.start (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.started', 'pending', 'running', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'running', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text), started_at = coalesce(flow.started_at, b.at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending');
 
 -- move: flow.wait
-UPDATE flow SET state = 'waiting', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running') AND flow.state = b.was;
-
--- move: flow.wait (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.waiting', b.was, 'waiting', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'waiting', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running') AND flow.state = b.was;
 
 -- move: flow.proceed
-UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('waiting');
-
--- move: flow.proceed (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.proceeded', 'waiting', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('waiting');
 
 -- move: flow.pause
-UPDATE flow SET state = 'paused', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running', 'waiting') AND flow.state = b.was;
-
--- move: flow.pause (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.paused', b.was, 'paused', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'paused', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('pending', 'running', 'waiting') AND flow.state = b.was;
 
 -- move: flow.resume
-UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('paused');
-
--- move: flow.resume (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.resumed', 'paused', 'pending', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS actor, value ->> 4 AS cause, value ->> 5 AS trace, value ->> 6 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'pending', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('paused');
 
 -- move: flow.succeed
-UPDATE flow SET state = 'succeeded', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
-
--- move: flow.succeed (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.succeeded', b.was, 'succeeded', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'succeeded', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text), finished_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
 
 -- move: flow.end_partly
-UPDATE flow SET state = 'partial', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
-
--- move: flow.end_partly (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.partial', b.was, 'partial', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'partial', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text), finished_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
 
 -- move: flow.fail
-UPDATE flow SET state = 'failed', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at), error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
-
--- move: flow.fail (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.failed', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'failed', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('running', 'paused', 'waiting') AND flow.state = b.was;
 
 -- move: flow.time_out
-UPDATE flow SET state = 'failed', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at), error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was;
-
--- move: flow.time_out (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.timed_out', b.was, 'failed', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, value ->> 5 AS actor, value ->> 6 AS cause, value ->> 7 AS trace, value ->> 8 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'failed', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text), finished_at = b.at, error = b.error FROM (SELECT value ->> 0 AS at, value ->> 1 AS error, value ->> 2 AS key, value ->> 3 AS version, value ->> 4 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was;
 
 -- move: flow.cancel
-UPDATE flow SET state = 'cancelled', version = flow.version + 1, updated_at = max(b.at, flow.updated_at), finished_at = max(b.at, flow.updated_at) FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was;
-
--- move: flow.cancel (its events)
-WITH moved(entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload, began) AS (SELECT flow.key, flow.job, flow.updated_at, flow.ns, flow.version, 0, 0, 'flow.cancelled', b.was, 'cancelled', b.actor, flow.correlation_id, b.cause, coalesce(b.trace, flow.trace), b.detail, flow.started_at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, value ->> 4 AS actor, value ->> 5 AS cause, value ->> 6 AS trace, value ->> 7 AS detail FROM json_each(:batch)) AS b CROSS JOIN flow ON flow.key = b.key) INSERT INTO event (entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload) SELECT entity, job, ts, ns, version, fence, attempts, type, was, state, actor, correlation_id, cause, trace, payload FROM moved;
+UPDATE flow SET state = 'cancelled', version = flow.version + 1, updated_at = b.at, events = flow.events || ',' || CAST(:event + b.place AS text), finished_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS version, value ->> 3 AS was, key AS place FROM json_each(:batch)) AS b WHERE flow.key = b.key AND flow.version = b.version AND flow.state IN ('created', 'pending', 'running', 'paused', 'waiting') AND flow.state = b.was;

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from onetray.config import Limits
 from onetray.domain.commands import Command, Submit
@@ -43,9 +42,9 @@ class Writer:
 
     def submit(self, count: int) -> list[int]:
         """Submit tasks, and say which event ids they took."""
-        before = self._last()
+        before = self._ids()
         self.run([Submit(kind="mail") for _ in range(count)])
-        return [id for id in self._last_ids() if id > before]
+        return sorted(self._ids() - before)
 
     def roll_back(self) -> None:
         raise RolledBack
@@ -54,13 +53,9 @@ class Writer:
     def pid(self) -> int:
         return self._tx._connection.info.backend_pid
 
-    def _last_ids(self) -> list[int]:
-        sql = "SELECT id FROM onetray.event ORDER BY id"
-        return [id for (id,) in self._tx._connection.execute(sql).fetchall()]
-
-    def _last(self) -> int:
-        row: Any = self._tx._connection.execute("SELECT last_value FROM onetray.event_id").fetchone()
-        return int(row[0])
+    def _ids(self) -> set[int]:
+        sql = "SELECT id FROM onetray.event"
+        return {id for (id,) in self._tx._connection.execute(sql).fetchall()}
 
 
 @contextmanager

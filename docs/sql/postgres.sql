@@ -99,7 +99,7 @@ FROM onetray.dead_letter AS d JOIN unnest(:key::bigint[], :task::bigint[]) AS b(
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: last_holders
-SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = ANY(:keys::bigint[]) AND coalesce(eb.was, CAST(CAST(eb.varied AS json) -> 'was' ->> CAST(i.value - eb.id AS integer) AS text)) = ANY(:held::text[]) AND coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) IS NOT NULL
 ORDER BY t.key, i.value;
 
@@ -244,7 +244,7 @@ WHERE n.id >= coalesce(:event::bigint, currval('onetray.event_id')) AND n.id < c
 SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
     eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
     CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS flow_id
-FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit;
 
 -- name: batches_of_entities
@@ -255,7 +255,7 @@ FROM (
     SELECT s.key, s.events FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[])
     UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[])
     UNION ALL SELECT k.key, k.events FROM onetray.task AS k WHERE k.key = ANY(:keys::bigint[])
-) AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+) AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE i.value > :after ORDER BY i.value LIMIT :limit;
 
 -- name: batches_of_flow
@@ -306,7 +306,7 @@ UNION ALL SELECT f.key, 1 FROM onetray.flow AS f JOIN onetray.namespace AS o ON 
 WHERE f.correlation_id = :correlation_id AND o.name = :namespace;
 
 -- name: first_starts
-SELECT t.key, min((eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+SELECT t.key, min((eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = ANY(:keys::bigint[]) AND eb.type = :started GROUP BY t.key;
 
 -- name: last_event_id
@@ -322,9 +322,7 @@ UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys:
 -- name: lock_batches_of_events
 -- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
 SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
-    eb.trace, eb.payload, eb.varied FROM onetray.event_batch AS eb WHERE eb.id IN (
-    SELECT (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value) FROM unnest(:events::bigint[]) AS i(value)
-) ORDER BY eb.id FOR UPDATE;
+    eb.trace, eb.payload, eb.varied FROM onetray.event_batch AS eb WHERE eb.id = ANY(ARRAY(SELECT (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value) FROM unnest(:events::bigint[]) AS i(value))) ORDER BY eb.id FOR UPDATE;
 
 -- name: remove_entries
 UPDATE onetray.event_batch SET entity = NULL, varied = b.varied FROM unnest(:varied::text[], :key::bigint[]) AS b(varied, key) WHERE event_batch.id = b.key;
@@ -360,7 +358,7 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
-    (SELECT eb.type FROM (SELECT CAST(split_part(t.events, ',', -1) AS bigint) AS value) AS i JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)) AS last_event,
+    (SELECT eb.type FROM (SELECT CAST(split_part(t.events, ',', -1) AS bigint) AS value) AS i JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true) AS last_event,
     EXISTS (SELECT 1 FROM onetray.event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
         AND e.fence = t.fence) AS rescheduled,
     (SELECT e.payload FROM onetray.event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :cancel_requested
@@ -368,7 +366,7 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
-    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
         WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
     br.why AS breaker_why, br.opened_by AS breaker_by, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now
@@ -407,7 +405,7 @@ SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM one
 WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: paused_by
-SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), (eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0)) FROM onetray.flow AS f CROSS JOIN unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), (eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0)) FROM onetray.flow AS f CROSS JOIN unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1;
 
 -- name: position
@@ -700,12 +698,12 @@ ORDER BY t.stage, t.key LIMIT :limit;
 -- name: outcomes_of_members
 -- row: MemberOutcomeRow(key, id, state, attempts, cancel_at, error, ended_by)
 SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.error,
-    CASE WHEN t.state = :cancelled THEN (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM (SELECT CAST(split_part(t.events, ',', -1) AS bigint) AS value) AS i JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)) END
+    CASE WHEN t.state = :cancelled THEN (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM (SELECT CAST(split_part(t.events, ',', -1) AS bigint) AS value) AS i JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true) END
     AS ended_by
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0 ORDER BY t.stage, t.key;
 
 -- name: told_by_successes
-SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = ANY(:keys::bigint[]) AND eb.state = :succeeded AND coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) IS NOT NULL;
 
 -- name: spawned_in_stage
@@ -1777,16 +1775,18 @@ WHERE l.task = ANY(:keys::bigint[]) AND l.cursor <= :most ORDER BY l.task, l.cur
 
 -- name: count_events
 -- row: EventCountRow(namespace, type, kind, reason, number)
-SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
-    (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
+SELECT n.name AS namespace, e.type, k.name AS kind, e.reason, count(*) AS number
 FROM (
+    SELECT v.ns, v.type, (SELECT t.kind FROM onetray.task AS t WHERE t.key = v.entity) AS kind, CASE WHEN v.type = :dead THEN
+        (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = v.entity) END AS reason
+    FROM (
     SELECT v.entity, v.ns, v.type FROM onetray.event AS v
     WHERE v.batch >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
         AND v.id > :after AND v.id <= :upto
+) AS v
 ) AS e
     JOIN onetray.namespace AS n ON n.key = e.ns
-    LEFT JOIN onetray.task AS t ON t.key = e.entity
-    LEFT JOIN onetray.kind AS k ON k.key = t.kind
+    LEFT JOIN onetray.kind AS k ON k.key = e.kind
 GROUP BY 1, 2, 3, 4;
 
 -- name: times_of_ended
@@ -1812,15 +1812,14 @@ SELECT n.name AS namespace, k.name AS kind, CASE
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 3600000000 THEN 13 ELSE 14 END AS bucket,
     count(*) AS number, sum(CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END) AS us
-FROM (
+FROM onetray.task AS t
+    JOIN onetray.namespace AS n ON n.key = t.ns
+    JOIN onetray.kind AS k ON k.key = t.kind
+WHERE t.key = ANY(ARRAY(SELECT e.entity FROM (
     SELECT v.entity, v.ns, v.type FROM onetray.event AS v
     WHERE v.batch >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
         AND v.id > :after AND v.id <= :upto
-) AS e
-    JOIN onetray.task AS t ON t.key = e.entity
-    JOIN onetray.namespace AS n ON n.key = e.ns
-    JOIN onetray.kind AS k ON k.key = t.kind
-WHERE e.type = ANY(:ends::text[]) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+) AS e WHERE e.type = ANY(:ends::text[]))) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
 
 -- name: count_events_after
@@ -2155,7 +2154,7 @@ UPDATE onetray.task SET cancel_at = b.at FROM unnest(:at::bigint[], :key::bigint
 -- name: outcomes_of_attempt
 -- row: OutcomeRow(type, state, fence, payload)
 SELECT eb.type, eb.state, coalesce(eb.fence, CAST(CAST(eb.varied AS json) -> 'fence' ->> CAST(i.value - eb.id AS integer) AS integer)) AS fence, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) AS payload
-FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
+FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = :key AND coalesce(eb.fence, CAST(CAST(eb.varied AS json) -> 'fence' ->> CAST(i.value - eb.id AS integer) AS integer)) IN (:fence, :fence + 1) ORDER BY i.value;
 
 -- name: task_by_id

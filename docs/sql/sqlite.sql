@@ -322,9 +322,7 @@ UNION ALL SELECT f.key, f.events FROM flow AS f WHERE f.key IN (SELECT value FRO
 -- name: lock_batches_of_events
 -- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
 SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
-    eb.trace, eb.payload, eb.varied FROM event_batch AS eb WHERE eb.id IN (
-    SELECT (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value) FROM json_each(:events) AS i
-) ORDER BY eb.id;
+    eb.trace, eb.payload, eb.varied FROM event_batch AS eb WHERE eb.id IN (SELECT (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value) FROM json_each(:events) AS i) ORDER BY eb.id;
 
 -- name: remove_entries
 UPDATE event_batch SET entity = NULL, varied = b.varied FROM (SELECT value ->> 0 AS varied, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE event_batch.id = b.key;
@@ -1777,16 +1775,18 @@ WHERE l.task IN (SELECT value FROM json_each(:keys)) AND l.cursor <= :most ORDER
 
 -- name: count_events
 -- row: EventCountRow(namespace, type, kind, reason, number)
-SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
-    (SELECT d.reason_code FROM dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
+SELECT n.name AS namespace, e.type, k.name AS kind, e.reason, count(*) AS number
 FROM (
+    SELECT v.ns, v.type, (SELECT t.kind FROM task AS t WHERE t.key = v.entity) AS kind, CASE WHEN v.type = :dead THEN
+        (SELECT d.reason_code FROM dead_letter AS d WHERE d.task = v.entity) END AS reason
+    FROM (
     SELECT v.entity, v.ns, v.type FROM event AS v
     WHERE v.batch >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
         AND v.id > :after AND v.id <= :upto
+) AS v
 ) AS e
     JOIN namespace AS n ON n.key = e.ns
-    LEFT JOIN task AS t ON t.key = e.entity
-    LEFT JOIN kind AS k ON k.key = t.kind
+    LEFT JOIN kind AS k ON k.key = e.kind
 GROUP BY 1, 2, 3, 4;
 
 -- name: times_of_ended
@@ -1812,15 +1812,14 @@ SELECT n.name AS namespace, k.name AS kind, CASE
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END <= 3600000000 THEN 13 ELSE 14 END AS bucket,
     count(*) AS number, sum(CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at
     WHEN t.started_at > t.run_at THEN t.started_at - t.run_at ELSE 0 END) AS us
-FROM (
+FROM task AS t
+    JOIN namespace AS n ON n.key = t.ns
+    JOIN kind AS k ON k.key = t.kind
+WHERE t.key IN (SELECT e.entity FROM (
     SELECT v.entity, v.ns, v.type FROM event AS v
     WHERE v.batch >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0) AND v.batch <= :upto
         AND v.id > :after AND v.id <= :upto
-) AS e
-    JOIN task AS t ON t.key = e.entity
-    JOIN namespace AS n ON n.key = e.ns
-    JOIN kind AS k ON k.key = t.kind
-WHERE e.type IN (SELECT value FROM json_each(:ends)) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+) AS e WHERE e.type IN (SELECT value FROM json_each(:ends))) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3;
 
 -- name: count_events_after

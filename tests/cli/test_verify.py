@@ -48,7 +48,7 @@ def test_a_sound_database_is_clean_and_the_answer_says_what_was_checked(used: st
 
 
 def test_a_broken_rule_is_shown_with_its_rows(used: str) -> None:
-    spoil(used, "DELETE FROM onetray.event WHERE version = 2")
+    spoil(used, "DELETE FROM onetray.event_batch WHERE version = 2")
     code, text = run("--database", used)
     assert code == 1
     first, row, *_, verdict = text.splitlines()
@@ -60,7 +60,7 @@ def test_a_broken_rule_is_shown_with_its_rows(used: str) -> None:
 def test_json_carries_the_findings(used: str) -> None:
     code, text = run("--database", used, "--json")
     assert (code, json.loads(text)["violations"]) == (0, [])
-    spoil(used, "DELETE FROM onetray.event WHERE version = 2")
+    spoil(used, "DELETE FROM onetray.event_batch WHERE version = 2")
     code, text = run("--database", used, "--json")
     assert code == 1
     for violation in json.loads(text)["violations"]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from onetray.domain.lifecycle import MACHINES, TASK
+from onetray.domain.lifecycle import FLOW, HELD, MACHINES, TASK
 from onetray.domain.machine import Transition
 from onetray.engine.flows.locked import _SAVED_FLOW, _SAVED_STAGE
 from onetray.engine.janitor import KNOWN
@@ -25,7 +25,7 @@ from onetray.store.base import Store
 from onetray.store.sql_template import TYPE_OF, Statement
 from onetray.store.statements import statements_for
 from tests.support.cluster import Server
-from tests.support.large_databases import BIG, FAR, FLOWS, IN_FLOW, fill, first_flow
+from tests.support.large_databases import BIG, FAR, FLOWS, IN_FLOW, event_of, fill, first_flow
 from tests.support.plans import Cost, Steps, on_postgres, on_sqlite
 
 IDLE = int(os.environ.get("ONETRAY_PLAN_TASKS", "300000"))
@@ -36,12 +36,13 @@ WAYS = ((1, False), (500, False), (500, True))
 CLAIMS = ("claim_any", "claim_kind", "heads_of_kind")
 START = {"rank": -(2**31), "task": 0}
 READS = {
-    "task_by_id", "events_of_task", "events_after", "end_of_window", "last_event_id", "logs_of", "flow_by_id",
+    "task_by_id", "batches_of_task", "batches_after", "end_of_window", "last_event_id", "logs_of", "flow_by_id",
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
-    "results_needed", "held_in_stages", "events_of_job", "contexts_of_flow", "current_context", "newest_before",
+    "results_needed", "held_in_stages", "batches_of_flow", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
-    "log_and_progress", "kinds_of_ids", "events_of_flow_and_stages", "queues_with_work", "reports_of_flow",
-    "events_of_job_upto", "context_by_id", "ended_flows", "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow",
+    "log_and_progress", "kinds_of_ids", "batches_of_entities", "queues_with_work", "reports_of_flow",
+    "entities_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows", "ended_tasks",
+    "ids_of_tasks", "pending_tasks_of_flow", "paused_by",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -149,13 +150,27 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
             "labels_wanted": 0, "between": "-",
         },
         "logs_of": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "limit": limit},
-        "events_of_task": {"key": keys[0], "after": 0, "limit": limit},
-        "events_after": {
-            "after": 1000, "upto": 2**62, "scan": limit, "limit": limit, "namespace": None, "every": 1, "types": [],
+        "batches_of_task": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "limit": limit},
+        "batches_after": {
+            "after": event_of(1000), "upto": 2**62, "scan": limit, "limit": limit, "ns": None, "every": 1, "types": [],
         },
-        "end_of_window": {"after": 1000, "upto": 2**62, "scan": limit},
-        "count_events": {"after": 1000, "upto": 2**62, "scan": limit, "dead": "task.dead_lettered"},
-        "times_of_ended": {"after": 1000, "upto": 2**62, "scan": limit, "ends": ["task.succeeded"], "ran": 1},
+        "end_of_window": {"after": event_of(1000), "upto": 2**62, "scan": limit},
+        "count_events": {"after": event_of(1000), "upto": event_of(1000 + limit), "dead": "task.dead_lettered"},
+        "times_of_ended": {
+            "after": event_of(1000), "upto": event_of(1000 + limit), "ends": ["task.succeeded"], "ran": 1,
+        },
+        "entities_of_events": {"keys": keys}, "events_of_entities": {"keys": keys},
+        "keys_by_correlation": {
+            "correlation_id": crowd.ids(1)[0], "id": crowd.ids(1)[0], "namespace": "default",
+        },
+        "first_starts": {"keys": keys, "started": TASK.start.event},
+        "last_holders": {"keys": keys, "held": list(HELD)},
+        "lock_batches_of_events": {"events": [event_of(key) for key in keys]},
+        "remove_entries": {"key": [event_of(key) for key in keys], "varied": ["{}"] * limit},
+        "delete_batches": {"keys": [event_of(key) for key in keys]},
+        "prune_notes_of": {"keys": keys},
+        "prune_deletions": {"before": FAR, "ns": None, "limit": limit},
+        "prune_notes": {"types": ["task.progressed"], "before": FAR},
         "last_event_id": {},
         "outcomes_of_attempt": {"key": keys[0], "fence": 1},
         "prunable_jobs": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
@@ -220,7 +235,9 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "next_flows": {"after": flow, "span": limit}, "sizes_of_flows": {"keys": flows},
         "members_of_stages": {"keys": stages}, "stage_keys_of_flows": {"keys": flows},
         "prune_flows": {"keys": flows}, "prune_contexts": {"keys": flows}, "prune_idempotency": {"keys": flows},
-        "prune_stages": {"keys": stages}, "prune_tasks": {"keys": members}, "prune_events": {"keys": members},
+        "prune_stages": {"keys": stages}, "prune_tasks": {"keys": members}, "prune_flow_events": {"keys": flows},
+        "prune_flow_events_by_id": {"job": flows, "key": [event_of(key) for key in flows]},
+        "paused_by": {"flow": flow, "type": FLOW.pause.event},
         "prune_dependencies": {"keys": members}, "prune_logs": {"keys": members},
         "prune_dead_letters": {"keys": members},
         "job_to_delete": {"id": id_, "ns": 1}, "members_to_delete": page,
@@ -233,8 +250,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "tasks_of_stage": page, "results_of_stage": page,
         "results_before": {"job": flow, "ord": 2},
         "results_needed": {"task": members[0]},
-        "events_of_job": {"key": flow, "after": 0, "limit": limit},
-        "events_of_job_upto": {"key": flow, "after": 0, "upto": FAR, "limit": limit, "every": 0, "types": ["x"]},
+        "batches_of_flow": {"key": flow, "after": 0, "upto": FAR, "limit": limit, "every": 0, "types": ["x"]},
         "context_by_id": {"id": id_, "alias": "x", "namespace": "default"},
         "context_in_flow": {"id": id_, "alias": "x", "ns": 1, "job": flow},
         "ended_flows": {
@@ -246,7 +262,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
             "queue": None, "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit,
             "offset": 0,
         },
-        "events_of_flow_and_stages": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
+        "batches_of_entities": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip
     return every[name]
 
@@ -258,7 +274,9 @@ def _column(name: str) -> Any:
 OTHERS = (
     "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "leases_by_key", "due_now", "next_due",
     "next_expiry",
-    "keys_of", "task_by_id", "logs_of", "events_of_task", "events_after", "end_of_window", "last_event_id",
+    "keys_of", "task_by_id", "logs_of", "batches_of_task", "batches_after", "end_of_window", "last_event_id",
+    "entities_of_events", "events_of_entities", "keys_by_correlation", "first_starts", "last_holders",
+    "lock_batches_of_events", "remove_entries", "delete_batches", "prune_notes_of", "prune_deletions", "prune_notes",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
@@ -273,14 +291,14 @@ FOR_FLOWS = (
     "outcomes_of_members", "told_by_successes", "spawned_in_stage", "prune_aliases_of_contexts",
     "stages_to_copy", "to_compensate", "held_in_stages", "prunable_flows", "members_of_stages", "stage_keys_of_flows",
     "next_flows", "sizes_of_flows", "prune_flows", "prune_contexts", "prune_idempotency", "prune_stages",
-    "prune_tasks", "prune_events", "prune_dependencies", "prune_logs", "prune_dead_letters",
+    "prune_tasks", "prune_flow_events", "prune_flow_events_by_id", "paused_by",
+    "prune_dependencies", "prune_logs", "prune_dead_letters",
     "job_to_delete", "members_to_delete", "contexts_to_delete", "notes_to_delete", "stages_to_delete",
     "prune_dependencies_on",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
-    "results_before", "results_needed", "events_of_job", "events_of_flow_and_stages", "contexts_of_flow",
+    "results_before", "results_needed", "batches_of_flow", "batches_of_entities", "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
-    "events_of_job_upto", "context_by_id", "context_in_flow", "ended_flows",
-    "pending_tasks_of_flow",
+    "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
@@ -356,8 +374,8 @@ def check_move_on_postgres(pg: Crowd, title: str, limit: int, generic: bool) -> 
     for params, held in product(move_params(pg, title, limit), {False, title in UNSEEN}):
         move = pg.store.statements.move(hops, params, held)
         # Of flows nothing moves here: that would end it.
-        unchecked = replace(move.update, sql=re.sub(r"count\(\*\) / CASE .* END", "count(*)", move.update.sql))
-        cost = on_postgres(pg.store, unchecked, params, generic=generic)
+        unchecked = replace(move, sql=re.sub(r"count\(\*\) / CASE .* END", "count(*)", move.sql))
+        cost = on_postgres(pg.store, unchecked, {**params, "size": limit}, generic=generic)
         assert not cost.whole, cost
         assert f"{hops[0].entity}_pkey" in cost.through, cost
         # What is carried over is copied from another task.
@@ -382,7 +400,7 @@ def test_moves_on_postgres_find_their_rows_by_key(pg: Crowd) -> None:
 
 
 # It takes the last row of a walk from the end.
-ONE_FROM_THE_END = {"prunable_jobs": {"e"}, "prunable_flows": {"e"}}
+ONE_FROM_THE_END = {"last_event_id": {"n"}}
 
 
 def check_claim_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
@@ -413,13 +431,9 @@ def check_statement_for_flows_on_sqlite(sqlite: Crowd, name: str, limit: int) ->
 def check_move_on_sqlite(sqlite: Crowd, title: str, limit: int) -> None:
     for params, held in product(move_params(sqlite, title, limit), {False, title in UNSEEN}):
         move = sqlite.store.statements.move(hops_of(title), params, held)
-        for statement in (move.update, move.events):
-            if statement is move.events:
-                # Without the update before it, it would write an event a second time: the plan is enough.
-                params = {**params, "key": [2**60 + i for i in range(limit)]}
-            found = on_sqlite(sqlite.store, statement, params)
-            assert not found.whole(), found
-            assert found.steps <= 400 * limit + 300, found
+        found = on_sqlite(sqlite.store, move, {**params, "event": FAR, "size": limit})
+        assert not found.whole(), found
+        assert found.steps <= 400 * limit + 300, found
 
 
 def test_claims_on_sqlite_search_and_never_scan_or_sort(sqlite: Crowd) -> None:
@@ -450,11 +464,13 @@ def hops_of(title: str) -> tuple[Transition, ...]:
 
 def move_params(crowd: Crowd, title: str, limit: int) -> list[dict[str, Any]]:
     """A batch with one value for all where the engine may give one, and one with a list for each column."""
-    every = statements_for("sqlite").moves[title].update.columns
+    every = statements_for("sqlite").moves[title].columns
     first = hops_of(title)[0]
     was = first.sources[0]
-    every += ("ns", "worker", "lease") if title in UNSEEN else ()
-    one = {c: was if c == "was" else 1 if TYPE_OF.get(c) in ("bigint", "integer") else "x" for c in every}
+    every += ("ns", "worker", "lease", "attempts") if title in UNSEEN else ()
+    one = {c: 1 if TYPE_OF.get(c) in ("bigint", "integer") else "x" for c in every}
+    # The time of a move is not before that of the last one.
+    one |= {c: value for c, value in (("was", was), ("at", FAR), ("began", FAR)) if c in every}
     lists: dict[str, Any] = {c: [value] * limit for c, value in one.items()}
     keys = {"task": crowd.keys, "flow": crowd.flows, "stage": lambda n: [key + 1 for key in crowd.flows(n)]}
     # Flows and stages are looked up and not moved: events that are rolled back stay in the way at the log's end.

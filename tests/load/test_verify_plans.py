@@ -14,7 +14,7 @@ from onetray.store.postgres import PostgresStore
 from onetray.verify.checks import COUNTS, passes
 from tests.support.engines import engine_on
 
-TABLES = ("task", "event", "ready", "due", "lease")
+TABLES = ("task", "event_batch", "ready", "due", "lease")
 TASKS = 1_000
 
 
@@ -31,7 +31,7 @@ def submit_and_analyze_before_the_commit(engine: Engine, url: str) -> None:
         for table in TABLES:
             other.execute(f"ANALYZE onetray.{table}".encode())
         found = other.execute(
-            "SELECT relname FROM pg_class WHERE oid IN ('onetray.task'::regclass, 'onetray.event'::regclass) "
+            "SELECT relname FROM pg_class WHERE oid IN ('onetray.task'::regclass, 'onetray.event_batch'::regclass) "
             "AND reltuples = 0 AND relpages > 0"
         ).fetchall()
         assert len(found) == 2, "the statistics were not taken while the tables looked empty"

@@ -13,6 +13,7 @@ from onetray.domain.lifecycle import BLOCKED, CREATED, FLOW, QUEUED, STAGE, SUCC
 from onetray.engine import Engine
 from onetray.engine.pending_writes import RUN
 from onetray.store import open_store
+from onetray.store.event_log import BLOCK
 from onetray.store.sqlite import SqliteStore
 
 FAR = 2**60
@@ -37,26 +38,32 @@ _ID = {
 }
 _COLUMNS = (
     "key, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, "
-    "updated_at, run_at, state, finished_at, held_by, held_why, id, payload"
+    "updated_at, run_at, state, finished_at, held_by, held_why, id, payload, events"
 )
+_EVENT = f"({{key}}) * {BLOCK}"
+"""The id of the event of an entity: it has one, in a row of its own, so that the log is as long as it can be."""
+_LISTED = f"CAST({_EVENT} AS text)"
+_LOG = "id, size, entity, job, ts, ns, version, fence, attempts, type, state, actor"
 _SAME = "t.ns, t.queue, t.kind, t.policy, 1, 1, {priority}, 0, t.max_attempts, 0, t.created_at, t.created_at"
 
 _IDLE = f"""INSERT INTO onetray.task ({_COLUMNS}) SELECT t.key + n.i, t.key + n.i, {_SAME.format(priority=0)},
     CASE n.i % 3 WHEN 0 THEN {FAR} ELSE t.run_at END,
     CASE n.i % 3 WHEN 0 THEN '{QUEUED}' WHEN 1 THEN '{BLOCKED}' ELSE '{SUCCEEDED}' END,
     CASE n.i % 3 WHEN 2 THEN t.created_at END,
-    CASE n.i % 3 WHEN 1 THEN 'user:ann' END, CASE n.i % 3 WHEN 1 THEN 'a question' END, {{id}}, t.payload
+    CASE n.i % 3 WHEN 1 THEN 'user:ann' END, CASE n.i % 3 WHEN 1 THEN 'a question' END, {{id}}, t.payload,
+    CASE WHEN n.i <= :events THEN {_LISTED.format(key="t.key + n.i")} ELSE '' END
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _DUE = f"""INSERT INTO onetray.due (at, task, what, fence)
 SELECT {FAR}, :first + n.i, '{RUN}', 1 FROM {{series}} WHERE n.i % 3 = 0"""
 _READY_TASKS = f"""INSERT INTO onetray.task ({_COLUMNS})
 SELECT t.key + n.i, t.key + n.i, {_SAME.format(priority="n.i % 3")}, t.run_at, '{QUEUED}', NULL, NULL, NULL, {{id}},
-    t.payload
+    t.payload, {_LISTED.format(key="t.key + n.i")}
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _READY = """INSERT INTO onetray.ready (queue, rank, task, kind)
 SELECT t.queue, -(n.i % 3), t.key + n.i, t.kind FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
-_EVENTS = f"""INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
-SELECT t.key + n.i, t.key + n.i, t.created_at, t.ns, 1, 1, 0, '{TASK.submit.event}', '{QUEUED}', 'user:ann'
+_EVENTS = f"""INSERT INTO onetray.event_batch ({_LOG})
+SELECT {_EVENT.format(key="t.key + n.i")}, 1, t.key + n.i, NULL, t.created_at, t.ns, 1, 1, 0, '{TASK.submit.event}',
+    '{QUEUED}', 'user:ann'
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _KEYS = f"""INSERT INTO onetray.idempotency (kind, key, job, body_hash, expires_at)
 SELECT t.kind, 'key-' || n.i, t.key + n.i, '', {FAR}
@@ -75,12 +82,13 @@ SELECT n.i, 1, 'w', CASE WHEN n.i % 50 = 0 THEN n.i ELSE {FAR} END, 60000000, '[
 
 _FLOW_COLUMNS = (
     "key, job, ns, kind, version, sealed, created_at, updated_at, stages, stages_open, succeeded, partial, failed, "
-    "cancelled, skipped, ignored, chained, amends, roll_up, data, state, finished_at, current, id, correlation_id"
+    "cancelled, skipped, ignored, chained, amends, roll_up, data, state, finished_at, current, id, correlation_id, "
+    "events"
 )
 _STAGE_COLUMNS = (
     "key, job, ns, ord, version, sealed, takes_more, gate, created_at, updated_at, total, open, blocked, "
     "waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, on_failure, collect, data, state, "
-    "finished_at, name, id, correlation_id"
+    "finished_at, name, id, correlation_id, events"
 )
 _KEY = f"(:flows + n.i * {IN_FLOW})"
 _ENDED = "CASE n.i % 3 WHEN 2 THEN {ended} ELSE {open} END"
@@ -88,32 +96,41 @@ _FLOW_ROWS = f"""INSERT INTO onetray.flow ({_FLOW_COLUMNS})
 SELECT {_KEY}, {_KEY}, t.ns, t.kind, 1, 1, t.created_at, t.created_at, 2, {_ENDED.format(ended=0, open=2)},
     {_ENDED.format(ended=2, open=0)}, 0, 0, 0, 0, 0, 1, 0, 'drain', '{{{{}}}}',
     {_ENDED.format(ended=f"'{SUCCEEDED}'", open=f"'{CREATED}'")}, {_ENDED.format(ended="t.created_at", open="NULL")},
-    {_KEY} + 1, {{id}}, 'flow'
+    {_KEY} + 1, {{id}}, 'flow ' || {_KEY}, {_LISTED.format(key=_KEY)}
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _STAGE_ROWS = f"""INSERT INTO onetray.stage ({_STAGE_COLUMNS})
 SELECT f.key + o.ord, f.key, f.ns, o.ord, 1, 1, 1, 0, f.created_at, f.created_at, 2, f.stages_open, 0, 0,
-    f.succeeded, 0, 0, 0, 0, 0, 'stop', 'list', '{{{{}}}}', f.state, f.finished_at, 'stage ' || o.ord, {{id}}, 'flow'
+    f.succeeded, 0, 0, 0, 0, 0, 'stop', 'list', '{{{{}}}}', f.state, f.finished_at, 'stage ' || o.ord, {{id}},
+    f.correlation_id, {_LISTED.format(key="f.key + o.ord")}
 FROM onetray.flow AS f CROSS JOIN (SELECT 1 AS ord UNION ALL SELECT 2) AS o WHERE f.key < :big OR o.ord = 1"""
 _MEMBERS = f"""INSERT INTO onetray.task ({_COLUMNS}, stage, name, unmet)
 SELECT s.job + 1 + 2 * s.ord + m.i, s.job, t.ns, t.queue, t.kind, t.policy, 1, 1, 0, 0, t.max_attempts, 0, t.created_at,
     t.created_at, t.run_at, CASE WHEN s.finished_at IS NULL THEN '{QUEUED}' ELSE '{SUCCEEDED}' END, s.finished_at, NULL,
-    NULL, {{id}}, t.payload, s.key, 'task ' || s.ord || m.i, CASE WHEN s.finished_at IS NULL THEN m.i ELSE 0 END
+    NULL, {{id}}, t.payload, {_LISTED.format(key="s.job + 1 + 2 * s.ord + m.i")}, s.key, 'task ' || s.ord || m.i,
+    CASE WHEN s.finished_at IS NULL THEN m.i ELSE 0 END
 FROM onetray.stage AS s CROSS JOIN (SELECT 0 AS i UNION ALL SELECT 1) AS m JOIN onetray.task AS t ON t.key = :first
 WHERE s.key < :big"""
 _BIG_STAGE = f"""INSERT INTO onetray.task ({_COLUMNS}, stage)
 SELECT :big + 1 + n.i, :big, {_SAME.format(priority=0)}, t.run_at, '{QUEUED}', NULL, NULL, NULL, {{id}}, t.payload,
-    :big + 1
+    {_LISTED.format(key=":big + 1 + n.i")}, :big + 1
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _DEPENDENCIES = """INSERT INTO onetray.dependency (needs, task)
 SELECT t.key - 1, t.key FROM onetray.task AS t WHERE t.stage IS NOT NULL AND t.name IN ('task 11', 'task 21')"""
 _CONTEXTS = """INSERT INTO onetray.context (key, job, ns, created_at, scope, id, payload)
 SELECT f.key, f.key, f.ns, f.created_at, 'run', f.id, '1' FROM onetray.flow AS f"""
-_PARENT_EVENTS = f"""INSERT INTO onetray.event (entity, job, ts, ns, version, fence, attempts, type, state, actor)
-SELECT f.key, f.key, f.created_at, f.ns, 1, 0, 0, '{FLOW.submit.event}', '{CREATED}', 'user:ann' FROM onetray.flow AS f
-UNION ALL SELECT s.key, s.job, s.created_at, s.ns, 1, 0, 0, '{STAGE.add.event}', '{CREATED}', 'user:ann'
+_PARENT_EVENTS = f"""INSERT INTO onetray.event_batch ({_LOG})
+SELECT {_EVENT.format(key="f.key")}, 1, f.key, NULL, f.created_at, f.ns, 1, 0, 0, '{FLOW.submit.event}', '{CREATED}',
+    'user:ann'
+FROM onetray.flow AS f
+UNION ALL SELECT {_EVENT.format(key="s.key")}, 1, s.key, s.job, s.created_at, s.ns, 1, 0, 0, '{STAGE.add.event}',
+    '{CREATED}', 'user:ann'
 FROM onetray.stage AS s
-UNION ALL SELECT t.key, t.job, t.created_at, t.ns, 1, 1, 0, '{TASK.submit.event}', '{QUEUED}', 'user:ann'
+UNION ALL SELECT {_EVENT.format(key="t.key")}, 1, t.key, t.job, t.created_at, t.ns, 1, 1, 0, '{TASK.submit.event}',
+    '{QUEUED}', 'user:ann'
 FROM onetray.task AS t WHERE t.stage IS NOT NULL"""
+_FLOW_EVENTS = """INSERT INTO onetray.flow_event (job, batch)
+SELECT b.job, b.id FROM onetray.event_batch AS b WHERE b.job IS NOT NULL
+UNION ALL SELECT f.key, b.id FROM onetray.flow AS f JOIN onetray.event_batch AS b ON b.entity = f.key"""
 
 
 def fill(url: str, idle: int, events: int = 0) -> int:
@@ -131,13 +148,14 @@ def fill(url: str, idle: int, events: int = 0) -> int:
         ids = {_FLOW_ROWS: _KEY, _STAGE_ROWS: "(f.key + o.ord)", _MEMBERS: "(s.job + 1 + 2 * s.ord + m.i)"}
         ids |= {_BIG_STAGE: "(:big + 1 + n.i)"}
         parts += [(_FLOW_ROWS, 1, FLOWS + 1), (_STAGE_ROWS, 1, 1), (_MEMBERS, 1, 1), (_BIG_STAGE, 1, BIG)]
-        parts += [(_DEPENDENCIES, 1, 1), (_CONTEXTS, 1, 1), (_PARENT_EVENTS, 1, 1)]
+        parts += [(_DEPENDENCIES, 1, 1), (_CONTEXTS, 1, 1), (_PARENT_EVENTS, 1, 1), (_FLOW_EVENTS, 1, 1)]
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     texts = [
         part.replace("{series}", _SERIES[dialect].format(first=a, last=b))
         .replace("{id}", _ID[dialect].format(i=f"({ids[part]} - {first})" if part in ids else "n.i"))
         .replace("{{}}", "{}")
         .replace(":first", str(first))
+        .replace(":events", str(events))
         .replace(":flows", str(flows))
         .replace(":big", str(big))
         for part, a, b in parts
@@ -159,18 +177,28 @@ def _first_task(url: str) -> int:
         return engine.task(str(engine.submit("noop", {"i": 0}).id)).key
 
 
+def event_of(key: int) -> int:
+    """The id of the event of an entity in a crowd."""
+    return key * BLOCK
+
+
+def _counters(last: int) -> dict[str, int]:
+    return {"entity_key": last, "lease_key": LEASES, "event_id": event_of(last)}
+
+
 def _run_postgres(url: str, texts: list[str], last: int) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = off")
         for table in (
-            "task", "ready", "event", "due", "lease", "idempotency", "log", "flow", "stage", "dependency", "context",
-            "unique_key", "label", "alias",
+            "task", "ready", "event_batch", "flow_event", "due", "lease", "idempotency", "log", "flow", "stage",
+            "dependency", "context", "unique_key", "label", "alias",
         ):  # fmt: skip
             # Statistics come when the test wants them.
             connection.execute(f"ALTER TABLE onetray.{table} SET (autovacuum_enabled = false)".encode())
         for text in texts:
             connection.execute(text.encode())
-        connection.execute("SELECT setval('onetray.entity_key', %s), setval('onetray.lease_key', %s)", (last, LEASES))
+        for counter, value in _counters(last).items():
+            connection.execute("SELECT setval(%s, %s)", (f"onetray.{counter}", value))
 
 
 def _run_sqlite(url: str, texts: list[str], last: int) -> None:
@@ -183,8 +211,8 @@ def _run_sqlite(url: str, texts: list[str], last: int) -> None:
     connection.execute("BEGIN")
     for text in texts:
         connection.execute(text.replace("onetray.", ""))
-    connection.execute("UPDATE counter SET value = ? WHERE name = 'entity_key'", (last,))
-    connection.execute("UPDATE counter SET value = ? WHERE name = 'lease_key'", (LEASES,))
+    for counter, value in _counters(last).items():
+        connection.execute("UPDATE counter SET value = ? WHERE name = ?", (value, counter))
     connection.execute("COMMIT")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()

@@ -135,10 +135,11 @@ class Steps:
     sorts: int = 0
 
     def whole(self) -> set[str]:
-        """Tables that are read from end to end. What the statement itself makes, and its batch, do not count."""
+        """Tables that are read from end to end. What the statement itself makes, and lists in JSON, do not count."""
         made = {d.split()[1] for d in self.details if d.startswith(("CO-ROUTINE", "MATERIALIZE"))}
-        made |= {"json_each", "CONSTANT", "hops", "moved", "b"}
-        return {d.split()[1] for d in self.details if d.startswith("SCAN")} - made
+        made |= {"CONSTANT", "hops", "moved", "b"}
+        scans = [d for d in self.details if d.startswith("SCAN") and "VIRTUAL TABLE" not in d]
+        return {d.split()[1] for d in scans} - made
 
 
 def on_sqlite(store: SqliteStore, statement: Statement, params: Mapping[str, Any]) -> Steps:

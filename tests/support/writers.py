@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from onetray.config import Limits
 from onetray.domain.commands import Command, Submit
@@ -16,7 +15,6 @@ from onetray.engine.batch import run_in_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.create import intern_flows
 from onetray.engine.submit import intern
-from onetray.store.event_log import BLOCK
 from onetray.store.postgres import PostgresTx
 
 
@@ -44,9 +42,9 @@ class Writer:
 
     def submit(self, count: int) -> list[int]:
         """Submit tasks, and say which event ids they took."""
-        before = self._last()
+        before = self._ids()
         self.run([Submit(kind="mail") for _ in range(count)])
-        return [id for id in self._last_ids() if id > before]
+        return sorted(self._ids() - before)
 
     def roll_back(self) -> None:
         raise RolledBack
@@ -55,14 +53,9 @@ class Writer:
     def pid(self) -> int:
         return self._tx._connection.info.backend_pid
 
-    def _last_ids(self) -> list[int]:
-        sql = "SELECT id FROM onetray.event ORDER BY id"
-        return [id for (id,) in self._tx._connection.execute(sql).fetchall()]
-
-    def _last(self) -> int:
-        """The last id of the last block that was taken."""
-        row: Any = self._tx._connection.execute("SELECT last_value FROM onetray.event_id").fetchone()
-        return int(row[0]) + BLOCK - 1
+    def _ids(self) -> set[int]:
+        sql = "SELECT id FROM onetray.event"
+        return {id for (id,) in self._tx._connection.execute(sql).fetchall()}
 
 
 @contextmanager

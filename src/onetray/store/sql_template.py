@@ -95,6 +95,9 @@ WORDS: dict[str, dict[str, Word]] = {
         # The error in a dead letter, as JSON.
         "letter_error": "d.last_error",
         "new_event": ":event",
+        "in_query": lambda word: f"IN ({{{word}}})",
+        "batch_of_i": "onetray.event_batch AS eb "
+        "ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)",
         "event_ids": lambda row: f"json_each('[' || {row}.events || ']') AS i",
         "last_event": lambda row: f"json_extract('[' || {row}.events || ']', '$[#-1]')",
         "entry": lambda column: (
@@ -132,6 +135,13 @@ WORDS: dict[str, dict[str, Word]] = {
         "letter_error": "CAST(d.last_error AS jsonb)",
         # The last number of the sequence in this session: nothing else of the transaction has taken one since.
         "new_event": "coalesce(:event::bigint, currval('onetray.event_id'))",
+        # Membership in what a query finds, which is a word. As an array: for IN the planner may read the whole table,
+        # and look for each of its rows in the query.
+        "in_query": lambda word: f"= ANY(ARRAY({{{word}}}))",
+        # The row eb of the log that contains the event i.value. With a limit, so that it cannot be joined the other way
+        # round: each row of the log with all events.
+        "batch_of_i": "LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value "
+        "ORDER BY x.id DESC LIMIT 1) AS eb ON true",
         # The ids of the transitions of a task, a stage or a flow.
         "event_ids": lambda row: f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[])) AS i(value)",
         "last_event": lambda row: f"CAST(split_part({row}.events, ',', -1) AS bigint)",

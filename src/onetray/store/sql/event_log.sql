@@ -35,9 +35,6 @@ SELECT coalesce(n.job, n.entity), n.id FROM onetray.event_batch AS n
 WHERE n.id >= {new_event} AND n.id < {new_event} + :size AND n.state IS NULL
     AND (n.job IS NOT NULL OR CAST(:of_flows AS integer) = 1)
 
--- word: batch_of_i
-onetray.event_batch AS eb ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)
-
 -- name: batches_of_task
 -- row: TaskEventRow
 -- The events of a task, its transitions, which its row lists, and its notes, with what they show of the task.
@@ -129,9 +126,10 @@ UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key {in:keys:big
 -- name: lock_batches_of_events
 -- row: EventBatch
 -- The rows that contain these events, sorted, so that two transactions that remove entries cannot deadlock.
-{select_batch} FROM onetray.event_batch AS eb WHERE eb.id IN (
-    SELECT (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value) FROM {ids:events:bigint}
-) ORDER BY eb.id {for_update}
+{select_batch} FROM onetray.event_batch AS eb WHERE eb.id {in_query:batches_of_events} ORDER BY eb.id {for_update}
+
+-- word: batches_of_events
+SELECT (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value) FROM {ids:events:bigint}
 
 -- name: remove_entries
 UPDATE onetray.event_batch SET entity = NULL, varied = b.varied {from_batch} WHERE event_batch.id = b.key

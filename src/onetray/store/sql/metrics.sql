@@ -1,12 +1,15 @@
 -- name: count_events
 -- row: EventCountRow
--- New events by type and kind, dead letters by reason.
-SELECT n.name AS namespace, e.type, k.name AS kind, CASE WHEN e.type = :dead THEN
-    (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = e.entity) END AS reason, count(*) AS number
-FROM {new_events} AS e
+-- New events by type and kind, dead letters by reason. PostgreSQL expects far too many events: to join them with tasks it
+-- would read all tasks.
+SELECT n.name AS namespace, e.type, k.name AS kind, e.reason, count(*) AS number
+FROM (
+    SELECT v.ns, v.type, (SELECT t.kind FROM onetray.task AS t WHERE t.key = v.entity) AS kind, CASE WHEN v.type = :dead THEN
+        (SELECT d.reason_code FROM onetray.dead_letter AS d WHERE d.task = v.entity) END AS reason
+    FROM {new_events} AS v
+) AS e
     JOIN onetray.namespace AS n ON n.key = e.ns
-    LEFT JOIN onetray.task AS t ON t.key = e.entity
-    LEFT JOIN onetray.kind AS k ON k.key = t.kind
+    LEFT JOIN onetray.kind AS k ON k.key = e.kind
 GROUP BY 1, 2, 3, 4
 
 -- name: times_of_ended
@@ -19,12 +22,14 @@ SELECT n.name AS namespace, k.name AS kind, CASE
         WHEN {us} <= 2500000 THEN 8 WHEN {us} <= 5000000 THEN 9 WHEN {us} <= 10000000 THEN 10
         WHEN {us} <= 60000000 THEN 11 WHEN {us} <= 600000000 THEN 12 WHEN {us} <= 3600000000 THEN 13 ELSE 14 END AS bucket,
     count(*) AS number, sum({us}) AS us
-FROM {new_events} AS e
-    JOIN onetray.task AS t ON t.key = e.entity
-    JOIN onetray.namespace AS n ON n.key = e.ns
+FROM onetray.task AS t
+    JOIN onetray.namespace AS n ON n.key = t.ns
     JOIN onetray.kind AS k ON k.key = t.kind
-WHERE e.type {in:ends:text} AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
+WHERE t.key {in_query:newly_ended} AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL
 GROUP BY 1, 2, 3
+
+-- word: newly_ended
+SELECT e.entity FROM {new_events} AS e WHERE e.type {in:ends:text}
 
 -- word: us
 CASE WHEN CAST(:ran AS integer) = 1 THEN t.finished_at - t.started_at

@@ -37,6 +37,10 @@ RELEASED = {
     (11, POSTGRES): "76532d6af9aa279312e51af4d24beba0daa50c9cdde689b8f10d0cdc11521e4e",
     (12, SQLITE): "0d17f1d3a0d9c26ab34eef630ffe17ce897641b9895b6f48c8a18b69c76c2b9b",
     (12, POSTGRES): "080c33dc7404923ae9cba6887b1a7be77626b12136e0c3a9b3a571a62db1be1c",
+    (13, SQLITE): "8cb29a68749fad54f55ec0f38193437b72d7e52250fe9af6aa0e2afab1527791",
+    (13, POSTGRES): "616b9e00b9081cb128e73d5772aba74dc03b92430cdba290c7eb3968e1b1ead6",
+    (14, SQLITE): "fc76e95ba2396aa4af2fa0c348ea29a6042371270b945678eddcce6071f29dd2",
+    (14, POSTGRES): "c8984fd7f62f9b045d501b86214dc8b765f7af79b4b1f1fd6c56b9f77bbc8334",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

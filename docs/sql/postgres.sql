@@ -99,7 +99,7 @@ FROM onetray.dead_letter AS d JOIN unnest(:key::bigint[], :task::bigint[]) AS b(
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: last_holders
-SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = ANY(:keys::bigint[]) AND coalesce(eb.was, CAST(CAST(eb.varied AS json) -> 'was' ->> CAST(i.value - eb.id AS integer) AS text)) = ANY(:held::text[]) AND coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) IS NOT NULL
 ORDER BY t.key, i.value;
 
@@ -244,7 +244,7 @@ WHERE n.id >= coalesce(:event::bigint, currval('onetray.event_id')) AND n.id < c
 SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
     eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
     CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS flow_id
-FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit;
 
 -- name: batches_of_entities
@@ -255,7 +255,7 @@ FROM (
     SELECT s.key, s.events FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[])
     UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[])
     UNION ALL SELECT k.key, k.events FROM onetray.task AS k WHERE k.key = ANY(:keys::bigint[])
-) AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+) AS t CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE i.value > :after ORDER BY i.value LIMIT :limit;
 
 -- name: batches_of_flow
@@ -306,7 +306,7 @@ UNION ALL SELECT f.key, 1 FROM onetray.flow AS f JOIN onetray.namespace AS o ON 
 WHERE f.correlation_id = :correlation_id AND o.name = :namespace;
 
 -- name: first_starts
-SELECT t.key, min((eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+SELECT t.key, min((eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0))) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = ANY(:keys::bigint[]) AND eb.type = :started GROUP BY t.key;
 
 -- name: last_event_id
@@ -317,7 +317,8 @@ SELECT coalesce(max(eb.id + eb.size - 1), 0) FROM (
 -- name: events_of_entities
 SELECT t.key, t.events FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[])
 UNION ALL SELECT s.key, s.events FROM onetray.stage AS s WHERE s.key = ANY(:keys::bigint[])
-UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[]);
+UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[])
+UNION ALL SELECT p.entity, p.events FROM onetray.event_page AS p WHERE p.entity = ANY(:keys::bigint[]);
 
 -- name: lock_batches_of_events
 -- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
@@ -348,6 +349,33 @@ FROM unnest(:events::text[], :key::bigint[]) AS b(events, key) WHERE stage.key =
 UPDATE onetray.flow SET events = CASE WHEN flow.events = '' THEN b.events ELSE flow.events || ',' || b.events END
 FROM unnest(:events::text[], :key::bigint[]) AS b(events, key) WHERE flow.key = b.key;
 
+-- name: prune_event_pages
+DELETE FROM onetray.event_page WHERE entity = ANY(:keys::bigint[]);
+
+-- name: page_events_of_task
+INSERT INTO onetray.event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST(CAST(split_part(t.events, ',', -1) AS bigint) AS text)) - 1)
+FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: trim_events_of_task
+UPDATE onetray.task AS t SET events = CAST(CAST(split_part(t.events, ',', -1) AS bigint) AS text) WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: page_events_of_stage
+INSERT INTO onetray.event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST(CAST(split_part(t.events, ',', -1) AS bigint) AS text)) - 1)
+FROM onetray.stage AS t WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: trim_events_of_stage
+UPDATE onetray.stage AS t SET events = CAST(CAST(split_part(t.events, ',', -1) AS bigint) AS text) WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: page_events_of_flow
+INSERT INTO onetray.event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST(CAST(split_part(t.events, ',', -1) AS bigint) AS text)) - 1)
+FROM onetray.flow AS t WHERE t.key = ANY(:keys::bigint[]);
+
+-- name: trim_events_of_flow
+UPDATE onetray.flow AS t SET events = CAST(CAST(split_part(t.events, ',', -1) AS bigint) AS text) WHERE t.key = ANY(:keys::bigint[]);
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -366,7 +394,7 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
-    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)) FROM unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = f.key), '') || f.events), ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
         WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
     br.why AS breaker_why, br.opened_by AS breaker_by, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now
@@ -405,7 +433,7 @@ SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM one
 WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: paused_by
-SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), (eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0)) FROM onetray.flow AS f CROSS JOIN unnest(CAST(string_to_array(f.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+SELECT coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), (eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) AS bigint), 0)) FROM onetray.flow AS f CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = f.key), '') || f.events), ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1;
 
 -- name: position
@@ -703,7 +731,7 @@ SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.erro
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0 ORDER BY t.stage, t.key;
 
 -- name: told_by_successes
-SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+SELECT t.key, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = ANY(:keys::bigint[]) AND eb.state = :succeeded AND coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) IS NOT NULL;
 
 -- name: spawned_in_stage
@@ -2154,7 +2182,7 @@ UPDATE onetray.task SET cancel_at = b.at FROM unnest(:at::bigint[], :key::bigint
 -- name: outcomes_of_attempt
 -- row: OutcomeRow(type, state, fence, payload)
 SELECT eb.type, eb.state, coalesce(eb.fence, CAST(CAST(eb.varied AS json) -> 'fence' ->> CAST(i.value - eb.id AS integer) AS integer)) AS fence, coalesce(eb.payload, CAST(CAST(eb.varied AS json) -> 'payload' ->> CAST(i.value - eb.id AS integer) AS text)) AS payload
-FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array(t.events, ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+FROM onetray.task AS t CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[])) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.key = :key AND coalesce(eb.fence, CAST(CAST(eb.varied AS json) -> 'fence' ->> CAST(i.value - eb.id AS integer) AS integer)) IN (:fence, :fence + 1) ORDER BY i.value;
 
 -- name: task_by_id

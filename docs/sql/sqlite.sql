@@ -99,7 +99,7 @@ FROM dead_letter AS d JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM 
 SELECT key, CAST(id AS text) AS id, correlation_id, trace, payload FROM task WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: last_holders
-SELECT t.key, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+SELECT t.key, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) FROM task AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE t.key IN (SELECT value FROM json_each(:keys)) AND coalesce(eb.was, json_extract(eb.varied, '$.was[' || (i.value - eb.id) || ']')) IN (SELECT value FROM json_each(:held)) AND coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) IS NOT NULL
 ORDER BY t.key, i.value;
 
@@ -244,7 +244,7 @@ WHERE n.id >= :event AND n.id < :event + :size AND n.state IS NULL
 SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
     eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
     CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS flow_id
-FROM task AS t JOIN namespace AS o ON o.key = t.ns CROSS JOIN json_each('[' || t.events || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+FROM task AS t JOIN namespace AS o ON o.key = t.ns CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit;
 
 -- name: batches_of_entities
@@ -255,7 +255,7 @@ FROM (
     SELECT s.key, s.events FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys))
     UNION ALL SELECT f.key, f.events FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys))
     UNION ALL SELECT k.key, k.events FROM task AS k WHERE k.key IN (SELECT value FROM json_each(:keys))
-) AS t CROSS JOIN json_each('[' || t.events || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+) AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE i.value > :after ORDER BY i.value LIMIT :limit;
 
 -- name: batches_of_flow
@@ -306,7 +306,7 @@ UNION ALL SELECT f.key, 1 FROM flow AS f JOIN namespace AS o ON o.key = f.ns
 WHERE f.correlation_id = :correlation_id AND o.name = :namespace;
 
 -- name: first_starts
-SELECT t.key, min((eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0))) FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+SELECT t.key, min((eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0))) FROM task AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE t.key IN (SELECT value FROM json_each(:keys)) AND eb.type = :started GROUP BY t.key;
 
 -- name: last_event_id
@@ -317,7 +317,8 @@ SELECT coalesce(max(eb.id + eb.size - 1), 0) FROM (
 -- name: events_of_entities
 SELECT t.key, t.events FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys))
 UNION ALL SELECT s.key, s.events FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys))
-UNION ALL SELECT f.key, f.events FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys));
+UNION ALL SELECT f.key, f.events FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys))
+UNION ALL SELECT p.entity, p.events FROM event_page AS p WHERE p.entity IN (SELECT value FROM json_each(:keys));
 
 -- name: lock_batches_of_events
 -- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
@@ -348,6 +349,33 @@ FROM (SELECT value ->> 0 AS events, value ->> 1 AS key FROM json_each(:batch)) A
 UPDATE flow SET events = CASE WHEN flow.events = '' THEN b.events ELSE flow.events || ',' || b.events END
 FROM (SELECT value ->> 0 AS events, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE flow.key = b.key;
 
+-- name: prune_event_pages
+DELETE FROM event_page WHERE entity IN (SELECT value FROM json_each(:keys));
+
+-- name: page_events_of_task
+INSERT INTO event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text)) - 1)
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: trim_events_of_task
+UPDATE task AS t SET events = CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text) WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: page_events_of_stage
+INSERT INTO event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text)) - 1)
+FROM stage AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: trim_events_of_stage
+UPDATE stage AS t SET events = CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text) WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: page_events_of_flow
+INSERT INTO event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text)) - 1)
+FROM flow AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: trim_events_of_flow
+UPDATE flow AS t SET events = CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text) WHERE t.key IN (SELECT value FROM json_each(:keys));
+
 -- name: explain
 -- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
@@ -366,7 +394,7 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
     s.name AS stage, s.ord AS stage_ord, s.state AS stage_state, s.ending AS stage_ending, s.opened_to, s.deciding,
     s.approval, s.due_at AS stage_due_at, c.name AS current, c.ord AS current_ord, c.state AS current_state,
-    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM json_each('[' || f.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+    CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = f.key), '') || f.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
         WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
     br.why AS breaker_why, br.opened_by AS breaker_by, :now AS now
@@ -405,7 +433,7 @@ SELECT CAST(t.id AS text) AS id, t.name, t.state, t.held_by, t.held_why FROM tas
 WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: paused_by
-SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), (eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0)) FROM flow AS f CROSS JOIN json_each('[' || f.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), (eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0)) FROM flow AS f CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = f.key), '') || f.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1;
 
 -- name: position
@@ -703,7 +731,7 @@ SELECT t.key, CAST(t.id AS text) AS id, t.state, t.attempts, t.cancel_at, t.erro
 FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0 ORDER BY t.stage, t.key;
 
 -- name: told_by_successes
-SELECT t.key, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+SELECT t.key, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) FROM task AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE t.key IN (SELECT value FROM json_each(:keys)) AND eb.state = :succeeded AND coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) IS NOT NULL;
 
 -- name: spawned_in_stage
@@ -2154,7 +2182,7 @@ UPDATE task SET cancel_at = b.at FROM (SELECT value ->> 0 AS at, value ->> 1 AS 
 -- name: outcomes_of_attempt
 -- row: OutcomeRow(type, state, fence, payload)
 SELECT eb.type, eb.state, coalesce(eb.fence, json_extract(eb.varied, '$.fence[' || (i.value - eb.id) || ']')) AS fence, coalesce(eb.payload, json_extract(eb.varied, '$.payload[' || (i.value - eb.id) || ']')) AS payload
-FROM task AS t CROSS JOIN json_each('[' || t.events || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+FROM task AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE t.key = :key AND coalesce(eb.fence, json_extract(eb.varied, '$.fence[' || (i.value - eb.id) || ']')) IN (:fence, :fence + 1) ORDER BY i.value;
 
 -- name: task_by_id

@@ -89,6 +89,10 @@ TASK_DAMAGES = [
         "3 version_of_row", "13 event_found"),
     task("done", "version = 9", "3 version_of_row"),
     task("done", "events = 'nonsense'", "13 event_listed"),
+    sql("page of nobody", f"INSERT INTO onetray.event_page (entity, version, events) VALUES ({NOBODY}, 1, '1')",
+        "12 page_known"),
+    sql("page of another", "INSERT INTO onetray.event_page (entity, version, events) SELECT key, 1, '7' "
+        "FROM onetray.task WHERE key = @done", "13 event_found", "13 event_listed"),
     task("done", "events = events || ',7'", "13 event_found"),
     task("queued", "events = (SELECT min(o.events) FROM onetray.task AS o WHERE o.correlation_id = 'timed')",
         "13 event_found", "13 event_listed"),

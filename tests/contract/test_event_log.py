@@ -18,6 +18,7 @@ from onetray.engine import Engine
 from onetray.store.event_log import (
     BLOCK,
     LONG,
+    PAGE,
     ROW_CHARS,
     SHARED,
     decode_batch,
@@ -27,6 +28,7 @@ from onetray.store.event_log import (
     without,
 )
 from onetray.store.event_rows import EventBatch
+from tests.support.engines import must_verify
 
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 KEYS = st.lists(st.integers(1, 2**60), min_size=1, max_size=30, unique=True)
@@ -159,6 +161,41 @@ def test_a_move_is_one_row(engine: Engine) -> None:
     assert [(row.type, row.size, row.varied) for row in rows_in_log(engine)] == [
         (f"task.{type_}", 50, None) for type_ in ("submitted", "claimed", "started", "succeeded")
     ]
+
+
+def test_a_long_history_is_put_away_page_by_page(engine: Engine, clock: VirtualClock) -> None:
+    """Every move writes the list of a task's events again: it must not grow with each."""
+    engine.submit("mail")
+    for _ in range(PAGE):
+        (task,) = engine.claim(worker="w")
+        engine.release(task)
+    ((events,),) = engine.store.read_sql("SELECT events FROM onetray.task")
+    assert len(events.split(",")) <= PAGE
+    assert engine.store.read_sql("SELECT version FROM onetray.event_page ORDER BY version") == [(PAGE,), (2 * PAGE,)]
+    history = engine.events(task.id)
+    assert [e.version for e in history] == list(range(1, 2 * PAGE + 2))
+    assert history == engine.feed.read(0, 1_000).events
+    assert engine.events(task.id, after=history[-3].id) == history[-2:]
+    assert engine.explain(task.id) == []
+    (last,) = engine.claim(worker="w")
+    engine.succeed(last)
+    assert engine.succeed(last).repeated
+    must_verify(engine)
+    clock.advance(100)
+    assert len(engine.prune(10)) == 1
+    assert engine.store.read_sql("SELECT count(*) FROM onetray.event_page") == [(0,)]
+    assert rows_in_log(engine) == []
+
+
+def test_a_flow_that_is_paused_again_and_again_has_pages_too(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail")])])
+    for _ in range(PAGE):
+        engine.pause_flow(flow.id)
+        engine.resume_flow(flow.id)
+    events = [e for e in engine.flow_events(flow.id) if e.entity_id == flow.id]
+    assert [e.version for e in events] == list(range(1, len(events) + 1))
+    assert engine.own_events(flow.id)[-1] == events[-1]
+    assert len(engine.store.read_sql("SELECT version FROM onetray.event_page")) >= 2
 
 
 def test_more_than_a_row_takes_is_several_rows(engine: Engine) -> None:

@@ -131,6 +131,7 @@ def remove_events(tx: Tx, entities: list[int]) -> None:
         if changed:
             tx.batch("remove_entries", {"key": list(changed), "varied": list(changed.values())})
         tx.query("delete_batches", keys=[id_ for id_, varied in left.items() if varied is None])
+        tx.query("prune_event_pages", keys=keys)
         tx.query("prune_notes_of", keys=keys)
 
 

@@ -33,7 +33,8 @@ _STAGE = "SELECT 1 FROM onetray.stage WHERE id = %(id)s::uuid"
 _MOVE = """
     SELECT 1 FROM onetray.{entity} AS t JOIN onetray.event_batch AS b ON b.id = (
         SELECT max(x.id) FROM onetray.event_batch AS x
-        WHERE x.id <= CAST(split_part(t.events, ',', -1 - (t.version - %(version)s)) AS bigint))
+        WHERE x.id <= (CAST(string_to_array(coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ','
+            FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events, ',') AS bigint[]))[%(version)s])
     WHERE t.key = %(key)s AND t.version >= %(version)s AND b.type = %(type)s AND b.ts = %(ts)s
         AND coalesce(b.actor, %(actor)s) = %(actor)s
 """

@@ -19,6 +19,8 @@ from onetray.store.event_rows import EventBatch
 
 BLOCK = 1_024
 """Most entries of a row. The sequence of PostgreSQL steps by it."""
+PAGE = 64
+"""How many transitions the row of an entity lists, at most. Earlier ones are in the table event_page."""
 SHARED = ("ns", "was", "actor", "version", "fence", "attempts", "cause", "trace", "payload")
 """The columns that have a value for all entries, or a list in `varied`."""
 LONG = ("payload", "cause")
@@ -223,6 +225,18 @@ def rows_of_move(hops: tuple[Transition, ...], columns: Columns) -> Iterator[New
             "ts": columns["at"] if hop is last else columns.get("began", columns["at"]),
         }  # fmt: skip
         yield from rows_of(events, nth * size)
+
+
+def long_lists(hops: tuple[Transition, ...], columns: Columns) -> list[int]:
+    """The entities whose lists of events have become long with this move: a part of each is put away."""
+    versions, keys = columns["version"], columns["key"]
+    if not isinstance(versions, list):
+        versions = [versions] * len(keys) if versions + len(hops) >= PAGE else []
+    elif max(versions) + len(hops) < PAGE:
+        return []
+    return [
+        key for key, version in zip(keys, versions, strict=False) if version // PAGE < (version + len(hops)) // PAGE
+    ]
 
 
 def _plus(values: Any, more: int) -> Any:

@@ -19,7 +19,7 @@ from onetray.notify.new_work import NewWork, count_statement
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
-from onetray.store.event_log import BLOCK, NewRow, rows_of, rows_of_move, slices_of
+from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
@@ -162,6 +162,9 @@ class PostgresTx:
                 self._send()
             failpoints.hit("updated")
             self._record(rows_of_move(hops, part))
+            if long := long_lists(hops, part):
+                for step in ("page", "trim"):
+                    self.query_later(f"{step}_events_of_{hops[0].entity}", keys=long)
             failpoints.hit("moved")
 
     def _record(self, rows: Iterable[NewRow], event: int | None = None) -> None:

@@ -98,14 +98,18 @@ WORDS: dict[str, dict[str, Word]] = {
         "in_query": lambda word: f"IN ({{{word}}})",
         "batch_of_i": "onetray.event_batch AS eb "
         "ON eb.id = (SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= i.value)",
-        "event_ids": lambda row: f"json_each('[' || {row}.events || ']') AS i",
+        "all_events": lambda row: (
+            f"(coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p "
+            f"WHERE p.entity = {row}.key), '') || {row}.events)"
+        ),
+        "event_ids": lambda row: f"json_each('[' || {{all_events:{row}}} || ']') AS i",
         "last_event": lambda row: f"json_extract('[' || {row}.events || ']', '$[#-1]')",
         "entry": lambda column: (
             f"coalesce(eb.{column}, json_extract(eb.varied, '$.{column}[' || (i.value - eb.id) || ']'))"
         ),
         "entry_ts": "(eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0))",
         "events_and_notes": lambda row: (
-            f"json_each('[' || {row}.events || coalesce((SELECT ',' || group_concat(n.id) "
+            f"json_each('[' || {{all_events:{row}}} || coalesce((SELECT ',' || group_concat(n.id) "
             f"FROM onetray.event_batch AS n WHERE n.entity = {row}.key AND n.state IS NULL), '') || ']') AS i"
         ),
         # The tasks t of a stage: all, after a key, between two keys.
@@ -143,10 +147,14 @@ WORDS: dict[str, dict[str, Word]] = {
         "batch_of_i": "LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value "
         "ORDER BY x.id DESC LIMIT 1) AS eb ON true",
         # The ids of the transitions of a task, a stage or a flow.
-        "event_ids": lambda row: f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[])) AS i(value)",
+        "all_events": lambda row: (
+            f"(coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p "
+            f"WHERE p.entity = {row}.key), '') || {row}.events)"
+        ),
+        "event_ids": lambda row: f"unnest(CAST(string_to_array({{all_events:{row}}}, ',') AS bigint[])) AS i(value)",
         "last_event": lambda row: f"CAST(split_part({row}.events, ',', -1) AS bigint)",
         "events_and_notes": lambda row: (
-            f"unnest(CAST(string_to_array({row}.events, ',') AS bigint[]) || ARRAY(SELECT n.id "
+            f"unnest(CAST(string_to_array({{all_events:{row}}}, ',') AS bigint[]) || ARRAY(SELECT n.id "
             f"FROM onetray.event_batch AS n WHERE n.entity = {row}.key AND n.state IS NULL)) AS i(value)"
         ),
         # A column of the event with the id i.value, which is an entry of the row eb of the log; and its time.

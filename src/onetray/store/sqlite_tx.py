@@ -16,7 +16,7 @@ from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
-from onetray.store.event_log import BLOCK, NewRow, encode_batch, rows_of, rows_of_move, slices_of
+from onetray.store.event_log import BLOCK, NewRow, encode_batch, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
@@ -75,6 +75,9 @@ class SqliteTx:
                 raise GuardFailed(f"{move.name} changed {changed} rows instead of {size}")
             failpoints.hit("updated")
             self._record(event, rows_of_move(hops, part))
+            if long := long_lists(hops, part):
+                for step in ("page", "trim"):
+                    self.query(f"{step}_events_of_{hops[0].entity}", keys=long)
             failpoints.hit("moved")
 
     def _new_events(self, count: int) -> int:

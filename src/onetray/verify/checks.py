@@ -24,6 +24,7 @@ from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
 from onetray.domain.task import DEAD_STAGES, MAX_SPARED, REASON_CODES
 from onetray.engine.janitor import KNOWN
 from onetray.store.sql_template import POSTGRES, SQLITE, STATES, Section, Word, fill, quoted, sections
+from onetray.store.sql_template import WORDS as STORE_WORDS
 
 COUNTS = "counts"
 EVENTS = (
@@ -138,6 +139,11 @@ SHARED: dict[str, Word] = {
     "ends": quoted(sorted(TASK.terminal | STAGE.terminal | FLOW.terminal)),
     "of_task": lambda type_: f"substr({type_}, 1, 5) = 'task.'",
     "held_back": _held_back,
+    "listed_events": "entity AS MATERIALIZED (SELECT t.key, {all_events:t} AS events FROM onetray.task AS t "
+    "UNION ALL SELECT s.key, {all_events:s} FROM onetray.stage AS s "
+    "UNION ALL SELECT f.key, {all_events:f} FROM onetray.flow AS f), "
+    "item AS MATERIALIZED (SELECT l.key, {listed_n} AS n, i.value AS id FROM entity AS l "
+    "CROSS JOIN {listed_ids:l.events})",
     "last_member": str(LAST_KEY),
     "rank": _rank,
     "transitions": _transitions,
@@ -157,6 +163,7 @@ _KEY_LIST = r"'^\[[0-9]{1,18}(,[0-9]{1,18})*\]$'"
 WORDS: dict[str, dict[str, Word]] = {
     SQLITE: SHARED
     | {
+        "all_events": STORE_WORDS[SQLITE]["all_events"],
         "position": "instr",
         "sha256": lambda text: f"sha256_hex({text})",
         "last_key": "(SELECT c.value FROM onetray.counter AS c WHERE c.name = 'entity_key')",
@@ -165,14 +172,12 @@ WORDS: dict[str, dict[str, Word]] = {
             f"json_each(CASE WHEN json_valid('[' || {ids} || ']') THEN '[' || {ids} || ']' ELSE '[]' END) AS i"
         ),
         "listed_n": "i.key + 1",
-        # What the list of an entity has in the place of the event e.
-        "nth_id": "CASE WHEN json_valid('[' || coalesce(t.events, s.events, f.events) || ']') THEN CAST(json_extract("
-        "'[' || coalesce(t.events, s.events, f.events) || ']', '$[' || (e.version - 1) || ']') AS text) END",
         "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
         "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
     },
     POSTGRES: SHARED
     | {
+        "all_events": STORE_WORDS[POSTGRES]["all_events"],
         "position": "strpos",
         "sha256": lambda text: f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')",
         "last_key": "(SELECT c.last_value FROM onetray.entity_key AS c)",
@@ -182,7 +187,6 @@ WORDS: dict[str, dict[str, Word]] = {
             "WITH ORDINALITY AS i(value, n)"
         ),
         "listed_n": "i.n",
-        "nth_id": "CASE WHEN e.version > 0 THEN split_part(coalesce(t.events, s.events, f.events), ',', e.version) END",
         "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
         "keys_in": lambda json: (
             f"unnest(CASE WHEN {json} ~ {_KEY_LIST} THEN CAST(string_to_array(btrim({json}, '[]'), ',') AS bigint[]) "

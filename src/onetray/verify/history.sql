@@ -177,22 +177,25 @@ FROM event_rows AS e WHERE e.version IS NOT NULL GROUP BY e.entity, e.version
 
 -- pass: unlisted
 -- check: 13 event_listed: the row of a task, stage or flow lists the events of its transitions, in order
+WITH {listed_events}
 SELECT e.entity AS task, e.id AS event, e.version, true AS event_listed
-FROM event_rows AS e LEFT JOIN onetray.task AS t ON t.key = e.entity LEFT JOIN onetray.stage AS s ON s.key = e.entity
-    LEFT JOIN onetray.flow AS f ON f.key = e.entity
-WHERE e.version IS NOT NULL AND coalesce(t.key, s.key, f.key) IS NOT NULL
-    AND {nth_id} IS DISTINCT FROM CAST(e.id AS text)
+FROM event_rows AS e JOIN entity AS k ON k.key = e.entity
+    LEFT JOIN item AS i ON i.key = e.entity AND i.n = e.version AND i.id = e.id
+WHERE e.version IS NOT NULL AND i.key IS NULL
 
 -- pass: lists
 -- check: 13 event_found: an event that a row lists is in the log
-WITH entity AS (
-    SELECT t.key, t.events FROM onetray.task AS t UNION ALL SELECT s.key, s.events FROM onetray.stage AS s
-    UNION ALL SELECT f.key, f.events FROM onetray.flow AS f
-),
-item AS (SELECT l.key, {listed_n} AS n, i.value AS id FROM entity AS l CROSS JOIN {listed_ids:l.events})
+WITH {listed_events}
 SELECT i.key AS task, i.id AS event, i.n AS version, true AS event_found
 FROM item AS i LEFT JOIN event_rows AS e ON e.id = i.id AND e.entity = i.key AND e.version = i.n
 WHERE e.id IS NULL
+
+-- pass: pages
+-- check: 12 page_known: the earlier part of a list belongs to a task, a stage or a flow that has come further
+SELECT p.entity AS task, p.version, true AS page_known
+FROM onetray.event_page AS p LEFT JOIN onetray.task AS t ON t.key = p.entity LEFT JOIN onetray.stage AS s ON s.key = p.entity
+    LEFT JOIN onetray.flow AS f ON f.key = p.entity
+WHERE coalesce(t.version, s.version, f.version, 0) < p.version
 
 -- pass: flow_lists
 -- where: flows

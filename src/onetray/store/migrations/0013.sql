@@ -61,6 +61,15 @@ ALTER TABLE onetray.stage ADD COLUMN events text NOT NULL DEFAULT '';
 
 ALTER TABLE onetray.flow ADD COLUMN events text NOT NULL DEFAULT '';
 
+-- The earlier part of a long list, up to but without the event of this version: a list would be written again, whole, with
+-- every transition.
+CREATE TABLE onetray.event_page (
+    entity bigint NOT NULL,
+    version integer NOT NULL,
+    events text NOT NULL,
+    PRIMARY KEY (entity, version)
+) {without_rowid};
+
 -- A job is found by its correlation id, and leads to its events.
 CREATE INDEX task_correlation ON onetray.task (correlation_id) WHERE correlation_id IS NOT NULL AND stage IS NULL;
 CREATE INDEX flow_correlation ON onetray.flow (correlation_id);

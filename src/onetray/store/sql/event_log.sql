@@ -122,6 +122,7 @@ SELECT coalesce(max(eb.id + eb.size - 1), 0) FROM (
 SELECT t.key, t.events FROM onetray.task AS t WHERE t.key {in:keys:bigint}
 UNION ALL SELECT s.key, s.events FROM onetray.stage AS s WHERE s.key {in:keys:bigint}
 UNION ALL SELECT f.key, f.events FROM onetray.flow AS f WHERE f.key {in:keys:bigint}
+UNION ALL SELECT p.entity, p.events FROM onetray.event_page AS p WHERE p.entity {in:keys:bigint}
 
 -- name: lock_batches_of_events
 -- row: EventBatch
@@ -155,3 +156,33 @@ UPDATE onetray.stage SET events = CASE WHEN stage.events = '' THEN b.events ELSE
 -- name: list_events_of_flow
 UPDATE onetray.flow SET events = CASE WHEN flow.events = '' THEN b.events ELSE flow.events || ',' || b.events END
 {from_batch} WHERE flow.key = b.key
+
+-- name: prune_event_pages
+DELETE FROM onetray.event_page WHERE entity {in:keys:bigint}
+
+-- name: page_events_of_task
+-- All but the last event of the list.
+INSERT INTO onetray.event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST({last_event:t} AS text)) - 1)
+FROM onetray.task AS t WHERE t.key {in:keys:bigint}
+
+-- name: trim_events_of_task
+UPDATE onetray.task AS t SET events = CAST({last_event:t} AS text) WHERE t.key {in:keys:bigint}
+
+-- name: page_events_of_stage
+-- All but the last event of the list.
+INSERT INTO onetray.event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST({last_event:t} AS text)) - 1)
+FROM onetray.stage AS t WHERE t.key {in:keys:bigint}
+
+-- name: trim_events_of_stage
+UPDATE onetray.stage AS t SET events = CAST({last_event:t} AS text) WHERE t.key {in:keys:bigint}
+
+-- name: page_events_of_flow
+-- All but the last event of the list.
+INSERT INTO onetray.event_page (entity, version, events)
+SELECT t.key, t.version, substr(t.events, 1, length(t.events) - length(CAST({last_event:t} AS text)) - 1)
+FROM onetray.flow AS t WHERE t.key {in:keys:bigint}
+
+-- name: trim_events_of_flow
+UPDATE onetray.flow AS t SET events = CAST({last_event:t} AS text) WHERE t.key {in:keys:bigint}

@@ -59,6 +59,10 @@ class OpenFile:
             self._schema = schema
         self._size = size
 
+    def forget_schema(self) -> None:
+        """After a migration: the next write takes the schema as it is now for that of this file."""
+        self._schema = None
+
     def check_main(self) -> int:
         """Like check, for the database file alone: enough for readers."""
         if self._spoiled is not None:

@@ -271,6 +271,7 @@ class SqliteStore(Store):
                 self._writer.execute("COMMIT")
                 if self._file is not None:
                     self._file.note_sides()
+                    self._file.forget_schema()
             except apsw.Error as e:
                 _roll_back(self._writer)
                 raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e

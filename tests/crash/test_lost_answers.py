@@ -13,7 +13,7 @@ import pytest
 
 import onetray
 from onetray import Onetray, failpoints
-from onetray.domain.clock import SECOND
+from onetray.domain.clock import SECOND, VirtualClock
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
 from onetray.domain.policy import Policy
@@ -23,10 +23,11 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.http_keys import HeldKey
 from onetray.engine.retention import Retention
-from onetray.store import open_store
+from onetray.store import old_events, open_store
 from onetray.store.schema import migrations
+from tests.support import version_12
 from tests.support.cluster import Server
-from tests.support.engines import engine_on
+from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import wait_until
 from tests.support.proxy import LOSE_ANSWER, LOSE_REQUEST, Proxy
 from tests.support.tasks import submit, take
@@ -333,6 +334,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     retention_step: ("_remove",),
 }
 """Each way to write that is no command, and the functions of the source that it comes through."""
+WHILE_MIGRATING = {"move_old_events"}
 
 
 ONCE = (expire_leases, do_due, retention_step, use_token)
@@ -373,6 +375,27 @@ def test_migrations_go_on_after_a_lost_commit(pg_url: str, monkeypatch: pytest.M
             store.close()
 
 
+@pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
+def test_old_events_are_moved_once_though_a_commit_is_lost(
+    lost: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nth in (2, 3, 4):
+        with postgres.database() as url, Proxy(url) as proxy:
+            ids = [event["id"] for event in version_12.make(url)]
+            # Three transactions, after that of the migration before them.
+            monkeypatch.setattr(old_events, "STEP", -(-len(ids) // 3))
+            store = open_store(proxy.url, migrate=False)
+            try:
+                with losing(proxy, lost, nth, monkeypatch):
+                    store.migrate()
+                assert proxy.cuts == 1
+            finally:
+                store.close()
+            with engine_on(url, VirtualClock()) as engine:
+                assert [event.id for event in engine.feed.read(0, 10_000).events] == ids
+                must_verify(engine)
+
+
 def test_a_worker_that_loses_answers_while_it_registers_goes_on(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,4 +429,5 @@ def test_nothing_is_written_in_another_way() -> None:
     """A COMMIT is resolved in one place: by `store.write`, or by the committer, whose batches are in batch.py."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
     assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands"}
-    assert callers("write", sources) == {function for functions in CASES.values() for function in functions}
+    of_cases = {function for functions in CASES.values() for function in functions}
+    assert callers("write", sources) == of_cases | WHILE_MIGRATING

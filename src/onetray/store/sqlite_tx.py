@@ -176,8 +176,8 @@ class SqliteTx:
 
 
 _EVENT_ROWS = (
-    "id INTEGER, entity INTEGER, job INTEGER, ts INTEGER, ns INTEGER, version INTEGER, fence INTEGER, attempts INTEGER, "
-    "type TEXT, was TEXT, state TEXT, actor TEXT, payload TEXT, batch INTEGER"
+    "id INTEGER, entity INTEGER, job INTEGER, ts INTEGER, ns INTEGER, version INTEGER, fence INTEGER, "
+    "attempts INTEGER, type TEXT, was TEXT, state TEXT, actor TEXT, payload TEXT, batch INTEGER"
 )
 
 

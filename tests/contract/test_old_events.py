@@ -1,4 +1,4 @@
-"""A database with a row for each event is migrated to the log in batches: nothing is lost, whatever happens meanwhile."""
+"""A database with a row for each event becomes one with batches: nothing is lost, whatever happens meanwhile."""
 
 from __future__ import annotations
 

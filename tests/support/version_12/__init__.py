@@ -1,5 +1,5 @@
-"""A database that the version before the log in batches has made: tasks and flows in every state, notes, many tasks that
-moved together, a deleted job. Version 12 of the schema, with a row for each event.
+"""A database that the version before the log in batches has made: tasks and flows in every state, notes, many tasks
+that moved together, a deleted job. Version 12 of the schema, with a row for each event.
 
 `jobs.db.gz` is a file of SQLite, `postgres.json.gz` has the rows of PostgreSQL. Each has a list of the events as that
 version showed them.

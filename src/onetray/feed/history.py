@@ -116,11 +116,18 @@ def _first(entries: Iterator[Entry], limit: int) -> list[Entry]:
 
 def shown(store: Store, entries: list[Entry]) -> list[Event]:
     """Entries of the log as events, without those of entities that were deleted meanwhile."""
-    keys = {entry.entity for entry in entries} | {entry.job for entry in entries}
-    rows: list[EventEntityRow] = store.read("entities_of_events", keys=sorted(keys)) if keys else []
-    known = {row.key: row for row in rows}
+    known = _known(store, {entry.entity for entry in entries} | {entry.job for entry in entries})
     namespaces = {ns: store.names.namespace_name(ns) for ns in {entry.ns for entry in entries}}
     return [event for e in entries if (event := _event(e, known, namespaces[e.ns])) is not None]
+
+
+def _known(store: Store, keys: set[int]) -> dict[int, EventEntityRow]:
+    """The tasks, stages and flows with these keys. Mostly they are tasks, so nothing else is looked up at first."""
+    known: dict[int, EventEntityRow] = {}
+    for statement in ("tasks_of_events", "parents_of_events"):
+        if missing := keys - known.keys():
+            known |= {row.key: row for row in store.read(statement, keys=sorted(missing))}
+    return known
 
 
 def _event(e: Entry, known: dict[int, EventEntityRow], namespace: str | None) -> Event | None:

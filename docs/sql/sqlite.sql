@@ -289,11 +289,14 @@ SELECT max(w.id + w.size - 1) FROM (
     ORDER BY eb.id LIMIT :scan
 ) AS w WHERE w.id <= :upto;
 
--- name: entities_of_events
+-- name: tasks_of_events
 -- row: EventEntityRow(key, id, correlation_id, trace, kind)
 SELECT t.key, CAST(t.id AS text) AS id, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.kind
-FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys))
-UNION ALL SELECT f.key, CAST(f.id AS text), f.correlation_id, f.trace, f.kind FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys))
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: parents_of_events
+-- row: EventEntityRow(key, id, correlation_id, trace, kind)
+SELECT f.key, CAST(f.id AS text) AS id, f.correlation_id, f.trace, f.kind FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys))
 UNION ALL SELECT s.key, CAST(s.id AS text), s.correlation_id, s.trace, 0 FROM stage AS s WHERE s.key IN (SELECT value FROM json_each(:keys));
 
 -- name: keys_by_correlation

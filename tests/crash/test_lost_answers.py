@@ -13,7 +13,7 @@ import pytest
 
 import onetray
 from onetray import Onetray, failpoints
-from onetray.domain.clock import SECOND
+from onetray.domain.clock import SECOND, VirtualClock
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
 from onetray.domain.policy import Policy
@@ -334,6 +334,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     retention_step: ("_remove",),
 }
 """Each way to write that is no command, and the functions of the source that it comes through."""
+WHILE_MIGRATING = {"move_old_events"}
 
 
 ONCE = (expire_leases, do_due, retention_step, use_token)

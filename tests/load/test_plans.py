@@ -41,8 +41,8 @@ READS = {
     "results_needed", "held_in_stages", "batches_of_flow", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
     "log_and_progress", "kinds_of_ids", "batches_of_entities", "queues_with_work", "reports_of_flow",
-    "entities_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows", "ended_tasks",
-    "ids_of_tasks", "pending_tasks_of_flow", "paused_by",
+    "tasks_of_events", "parents_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows",
+    "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -159,7 +159,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "times_of_ended": {
             "after": event_of(1000), "upto": event_of(1000 + limit), "ends": ["task.succeeded"], "ran": 1,
         },
-        "entities_of_events": {"keys": keys}, "events_of_entities": {"keys": keys},
+        "tasks_of_events": {"keys": keys}, "events_of_entities": {"keys": keys},
         "keys_by_correlation": {
             "correlation_id": crowd.ids(1)[0], "id": crowd.ids(1)[0], "namespace": "default",
         },
@@ -262,6 +262,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
             "queue": None, "run": RUN, "going_stages": ["pending"], "going_flows": ["pending"], "limit": limit,
             "offset": 0,
         },
+        "parents_of_events": {"keys": flows + stages},
         "batches_of_entities": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
     }  # fmt: skip
     return every[name]
@@ -275,7 +276,7 @@ OTHERS = (
     "lock_tasks", "delete_ready", "take_ready", "renew_lease", "expired_leases", "leases_by_key", "due_now", "next_due",
     "next_expiry",
     "keys_of", "task_by_id", "logs_of", "batches_of_task", "batches_after", "end_of_window", "last_event_id",
-    "entities_of_events", "events_of_entities", "keys_by_correlation", "first_starts", "last_holders",
+    "tasks_of_events", "events_of_entities", "keys_by_correlation", "first_starts", "last_holders",
     "lock_batches_of_events", "remove_entries", "delete_batches", "prune_notes_of", "prune_deletions", "prune_notes",
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
@@ -296,7 +297,8 @@ FOR_FLOWS = (
     "job_to_delete", "members_to_delete", "contexts_to_delete", "notes_to_delete", "stages_to_delete",
     "prune_dependencies_on",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
-    "results_before", "results_needed", "batches_of_flow", "batches_of_entities", "contexts_of_flow",
+    "results_before", "results_needed", "batches_of_flow", "batches_of_entities", "parents_of_events",
+    "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
     "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow",
 )  # fmt: skip

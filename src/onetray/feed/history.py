@@ -6,6 +6,7 @@ Owns how an event is shown. The store encodes the rows (store/event_log.py); the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -117,29 +118,39 @@ def batch_of(row: EntityEventRow | TaskEventRow) -> EventBatch:
 
 
 def _first(entries: Iterator[Entry], limit: int) -> list[Entry]:
-    return [entry for _, entry in zip(range(limit), entries, strict=False)]
+    return list(islice(entries, limit))
 
 
 def show_events(store: Store, entries: list[Entry]) -> list[Event]:
     """Entries of the log as events, without those of entities that were deleted meanwhile."""
-    keys = {entry.entity for entry in entries} | {entry.job for entry in entries}
-    rows: list[EventEntityRow] = store.read("entities_of_events", keys=sorted(keys)) if keys else []
-    known = {row.key: row for row in rows}
+    known = _known(store, {entry.entity for entry in entries} | {entry.job for entry in entries})
     namespaces = {ns: store.names.namespace_name(ns) for ns in {entry.ns for entry in entries}}
     return [event for e in entries if (event := _event(e, known, namespaces[e.ns])) is not None]
+
+
+def _known(store: Store, keys: set[int]) -> dict[int, EventEntityRow]:
+    """The tasks, stages and flows with these keys. Mostly they are tasks, so nothing else is looked up at first."""
+    known: dict[int, EventEntityRow] = {}
+    for statement in ("tasks_of_events", "parents_of_events"):
+        if missing := keys - known.keys():
+            known |= {row.key: row for row in store.read(statement, keys=sorted(missing))}
+    return known
 
 
 def _event(e: Entry, known: dict[int, EventEntityRow], namespace: str | None) -> Event | None:
     if namespace is None:
         return None
-    entity, job = known.get(e.entity), known.get(e.job)
+    entity = known.get(e.entity)
+    job = entity if e.job == e.entity else known.get(e.job)
     if entity is None or job is None:
         # Only the note of its deletion outlives a job, and says what it was.
         facts: dict[str, Any] = orjson.loads(e.payload) if e.payload and e.state is None else {}
         if "id" not in facts or e.entity != e.job:
             return None
         entity = job = EventEntityRow(e.entity, facts["id"], facts.get("correlation_id", facts["id"]), None, 0)
+    # Unpacked: a page has a thousand of them.
+    id_, _, _, ts, _, type_, was, state, actor, version, fence, attempts, cause, trace, payload = e
     return Event(
-        e.id, job.id, entity.id, e.type, e.ts, e.actor, entity.correlation_id, e.cause, e.trace or entity.trace,
-        e.payload, e.version, e.was, e.state, e.fence, e.attempts, namespace,
+        id_, job.id, entity.id, type_, ts, actor, entity.correlation_id, cause, trace or entity.trace, payload,
+        version, was, state, fence, attempts, namespace,
     )  # fmt: skip

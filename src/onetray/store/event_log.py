@@ -151,13 +151,18 @@ def decode_batch(row: EventBatch) -> Iterator[Entry]:
         return varied.get(name) or repeat(getattr(row, name), n)
 
     jobs = entities if row.job is None and "job" not in varied else values("job")
-    for entry in zip(
+    columns = zip(
         range(row.id, row.id + n), entities, jobs, times, values("ns"), repeat(row.type, n), values("was"),
         repeat(row.state, n), values("actor"), values("version"), values("fence"), values("attempts"),
         values("cause"), values("trace"), values("payload"), strict=True,
-    ):  # fmt: skip
-        if entry[1] is not None:
-            yield Entry._make(entry if entry[2] is not None else (*entry[:2], entry[1], *entry[3:]))
+    )  # fmt: skip
+    if not varied:
+        return map(Entry._make, columns)
+    return (
+        Entry._make(entry if entry[2] is not None else (*entry[:2], entry[1], *entry[3:]))
+        for entry in columns
+        if entry[1] is not None
+    )
 
 
 def entry_at(row: EventBatch, id_: int) -> Entry:

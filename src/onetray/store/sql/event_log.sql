@@ -90,12 +90,16 @@ SELECT max(w.id + w.size - 1) FROM (
     ORDER BY eb.id LIMIT :scan
 ) AS w WHERE w.id <= :upto
 
--- name: entities_of_events
+-- name: tasks_of_events
 -- row: EventEntityRow
--- What events show of the tasks, stages and flows that they are about.
+-- What events show of the tasks that they are about.
 SELECT t.key, CAST(t.id AS text) AS id, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.trace, t.kind
 FROM onetray.task AS t WHERE t.key {in:keys:bigint}
-UNION ALL SELECT f.key, CAST(f.id AS text), f.correlation_id, f.trace, f.kind FROM onetray.flow AS f WHERE f.key {in:keys:bigint}
+
+-- name: parents_of_events
+-- row: EventEntityRow
+-- The same of stages and flows.
+SELECT f.key, CAST(f.id AS text) AS id, f.correlation_id, f.trace, f.kind FROM onetray.flow AS f WHERE f.key {in:keys:bigint}
 UNION ALL SELECT s.key, CAST(s.id AS text), s.correlation_id, s.trace, 0 FROM onetray.stage AS s WHERE s.key {in:keys:bigint}
 
 -- name: keys_by_correlation

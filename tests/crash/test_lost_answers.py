@@ -13,7 +13,7 @@ import pytest
 
 import onetray
 from onetray import Onetray, failpoints
-from onetray.domain.clock import SECOND, VirtualClock
+from onetray.domain.clock import SECOND
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
 from onetray.domain.policy import Policy

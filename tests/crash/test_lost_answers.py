@@ -334,7 +334,6 @@ CASES: dict[Case, tuple[str, ...]] = {
     retention_step: ("_remove",),
 }
 """Each way to write that is no command, and the functions of the source that it comes through."""
-WHILE_MIGRATING = {"move_old_events"}
 
 
 ONCE = (expire_leases, do_due, retention_step, use_token)

@@ -934,7 +934,7 @@ FROM (
 WHERE h.stage IN (SELECT value FROM json_each(:stages)) GROUP BY h.stage;
 
 -- name: tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -945,13 +945,15 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_stages
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -962,14 +964,16 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT value FROM json_each(:stages)) AND n.name = :namespace AND t.control = 0
 ORDER BY t.stage, t.key LIMIT :limit;
 
 -- name: tasks_of_flow
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -980,7 +984,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease JOIN stage AS s ON s.key = t.stage
@@ -1245,7 +1251,7 @@ SELECT s.key FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS
     AND (CAST(:type AS text) IS NULL OR coalesce(s.type, s.name) = :type) ORDER BY s.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1256,7 +1262,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
@@ -1287,7 +1295,7 @@ SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k O
         SELECT s.key FROM stage AS s WHERE s.key = t.stage AND coalesce(s.type, s.name) = :type)) ORDER BY t.key DESC LIMIT 1 OFFSET :offset;
 
 -- name: find_tasks_of_stage
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -1298,7 +1306,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage = :stage AND t.key > :after AND t.key <= :upto AND n.name = :namespace AND t.control = 0
@@ -2093,6 +2103,17 @@ ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excl
     began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
 WHERE request.expires_at <= :at;
 
+-- name: reserve_requests
+INSERT INTO request (caller, key, route, body_hash, began_at, expires_at)
+SELECT b.caller, b.key, b.route, b.body_hash, :now, b.expires_at FROM (SELECT value ->> 0 AS caller, value ->> 1 AS key, value ->> 2 AS route, value ->> 3 AS body_hash, value ->> 4 AS expires_at FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :now;
+
+-- name: reserved_requests
+-- row: ReservedRow(caller, key, body_hash)
+SELECT r.caller, r.key, r.body_hash FROM request AS r JOIN (SELECT value ->> 0 AS caller, value ->> 1 AS key FROM json_each(:batch)) AS b ON r.caller = b.caller AND r.key = b.key;
+
 -- name: reserved_request
 SELECT body_hash FROM request WHERE caller = :caller AND key = :key;
 
@@ -2189,7 +2210,7 @@ FROM task AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.even
 WHERE t.key = :key AND coalesce(eb.fence, json_extract(eb.varied, '$.fence[' || (i.value - eb.id) || ']')) IN (:fence, :fence + 1) ORDER BY i.value;
 
 -- name: task_by_id
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2200,13 +2221,15 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.id = :id AND n.name = :namespace;
 
 -- name: task_by_key
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2217,13 +2240,15 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key = :key;
 
 -- name: tasks_by_ids
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2234,13 +2259,15 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
 
 -- name: tasks_by_keys
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2251,13 +2278,15 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key IN (SELECT value FROM json_each(:keys));
 
 -- name: tasks_newest
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2268,7 +2297,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit;
@@ -2283,7 +2314,7 @@ INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kin
 ON CONFLICT DO NOTHING;
 
 -- name: pending_tasks
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2294,7 +2325,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.key IN (
@@ -2313,7 +2346,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
                 AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: pending_tasks_of_flow
--- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias)
+-- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
         ELSE (SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job) END AS job_id, n.name AS namespace,
     q.name AS queue, k.name AS kind, t.state, t.version, t.fence, t.priority, t.attempts, t.max_attempts, t.created_at,
@@ -2324,7 +2357,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST(json_group_object(a.name, a.value ORDER BY a.name) AS text) FROM label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN kind AS k ON k.key = t.kind JOIN policy AS p ON p.key = t.policy
     LEFT JOIN lease AS l ON l.key = t.lease WHERE t.stage IN (SELECT value FROM json_each(:stages)) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by

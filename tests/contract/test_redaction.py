@@ -11,11 +11,13 @@ import pytest
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.policy import Policy
+from onetray.domain.redactor import HIDDEN
 from onetray.engine import Engine
 from onetray.engine.api import EngineApi
 from onetray.http.json_answers import to_json
 from onetray.redaction import job_secrets
 from tests.support.cases import each_case
+from tests.support.engines import engine_on
 from tests.support.tasks import take
 
 SECRET, CARD, PIN = "hunter2-ünd-mehr", "4111 1111", 987659876598765
@@ -340,7 +342,9 @@ def test_where_nothing_is_redacted_only_the_policies_are_looked_at(
         assert statements.of(engine.redacted, name, **given) == statements.of(engine, name, **given), name
     # An answer that is empty costs nothing either.
     assert statements.of(engine.redacted, "logs", task=id_) == statements.of(engine, "logs", task=id_)
-    for name in ("task", "events", "explain"):
+    # A single task says whether its kind redacts.
+    assert statements.of(engine.redacted, "task", task=id_) == statements.of(engine, "task", task=id_)
+    for name in ("events", "explain"):
         real = statements.of(engine, name, task=id_)
         more = ["redacting_policies"] if getattr(engine, name)(id_) else []
         assert statements.of(engine.redacted, name, task=id_) == [*real, *more], name
@@ -351,8 +355,29 @@ def test_for_a_job_that_redacts_nothing_no_secret_is_read_though_others_redact(
 ) -> None:
     one_that_said_all(engine)
     id_, statements = str(engine.submit("k", {"password": SECRET}).id), Statements(engine, monkeypatch)
-    assert not {"redacted_tasks", "flow_inputs"} & {*statements.of(engine.redacted, "task", task=id_)}
+    assert statements.of(engine.redacted, "task", task=id_) == statements.of(engine, "task", task=id_)
     assert engine.redacted.task(id_).payload == {"password": SECRET}
+
+
+@each_case("how", ["its own policy", "its kind, before", "its kind, later", "its flow"])
+def test_a_task_says_that_something_is_to_be_hidden_whoever_says_so(
+    engine: Engine, database_url: str, how: str
+) -> None:
+    hides, kind = Policy(redact=("password",)), f"of {how}"
+    if how == "its kind, before":
+        engine.configure(kind, hides)
+    if how == "its flow":
+        spec = StageSpec("a", [TaskSpec(kind, {"password": SECRET}), TaskSpec("other", policy=hides)])
+        id_ = engine.submit_flow("f", [spec]).tasks[0]
+    else:
+        id_ = str(engine.submit(kind, {"password": SECRET}, policy=hides if how == "its own policy" else None).id)
+    if how == "its kind, later":
+        with engine_on(database_url) as other:
+            other.configure(kind, hides)
+    assert engine.task(id_).redacts
+    if how != "its flow":
+        assert engine.redacted.task(id_).payload == {"password": HIDDEN}
+        assert [task.payload for task in engine.redacted.tasks(limit=1)] == [{"password": HIDDEN}]
 
 
 def test_every_field_that_may_hold_anything_is_hidden() -> None:

@@ -12,12 +12,16 @@ import httpx2
 import pytest
 
 from onetray.dialects import paging
+from onetray.dialects.calls import _run_about_tasks
+from onetray.dialects.jobnik.routes import QUEUE
 from onetray.dialects.jobnik.values import JOB_STATES, STAGE_STATES, TASK_STATES
 from onetray.domain.clock import VirtualClock
+from onetray.domain.commands import Claim
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, STAGE, TASK
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
+from onetray.http.services import HttpConfig, Services
 from tests.support.cases import each_case
 from tests.support.live import serving
 from tests.support.tasks import UNKNOWN_ID, settle
@@ -445,6 +449,18 @@ def test_a_task_whose_worker_is_gone_is_given_out_again_after_the_stale_threshol
     assert jobnik.dequeue()["id"] == task
     # Jobnik's reports have no fence: they count for the current attempt.
     jobnik.end(task)
+
+
+def test_tasks_that_are_dequeued_together_have_leases_of_their_own(jobnik: Jobnik) -> None:
+    """All workers of a token have one name: a claim for all of them would keep the tasks of dead ones, too."""
+    tasks = jobnik.tasks(jobnik.stage(jobnik.job()), 2)
+    claim = Claim(worker="jobnik:anonymous", queue=QUEUE, kinds=(jobnik.type,), start=True)
+    done = _run_about_tasks(Services(jobnik.engine, HttpConfig()), [claim, claim, claim])
+    assert [task.id if task else None for _, task in done] == [*tasks, None]
+    first, second, third = (verdict.unwrap() for verdict, _ in done)
+    assert (first[0].lease != second[0].lease, third) == (True, [])
+    for task in tasks:
+        jobnik.end(task)
 
 
 # The faults of the real manager.

@@ -8,20 +8,22 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from fastapi.testclient import TestClient
 
 from onetray.dialects.kit import without_paths
 from onetray.dialects.so1.job import STATES, TERMINAL
-from onetray.dialects.so1.routes import _submit_all
+from onetray.dialects.so1.routes import _bind_key, _submit_all
 from onetray.domain.clock import VirtualClock
 from onetray.domain.commands import Submit
-from onetray.domain.errors import InvalidInput, Unavailable
+from onetray.domain.errors import InvalidInput, KeyReused, OnetrayError, Unavailable
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, TASK
 from onetray.domain.policy import Policy
 from onetray.domain.task import MAX_SPARED
 from onetray.engine import Engine
+from onetray.engine import submit as submit_module
 from onetray.http.app import build
 from onetray.http.services import HttpConfig, Services
 from tests.support.cases import each_case
@@ -145,34 +147,96 @@ def test_a_submit_is_answered_with_202_and_a_pending_job(api: TestClient) -> Non
     assert answer.json()["job"]["state"] == "pending"
 
 
+@each_case("redact", [(), ("site",)])
 def test_a_submit_is_pending_however_quick_the_worker_is(
-    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch, redact: tuple[str, ...]
 ) -> None:
-    ask = engine.tasks_by_id
+    engine.configure("deploy", Policy(redact=redact))
+    run = engine.run
 
-    def after_the_worker(*args: Any, **kwargs: Any) -> Any:
+    def before_the_answer(commands: Any) -> Any:
+        verdicts = run(commands)
+        monkeypatch.setattr(engine, "run", run)
         engine.succeed(running(engine))
-        monkeypatch.setattr(engine, "tasks_by_id", ask)
-        return ask(*args, **kwargs)
+        return verdicts
 
-    monkeypatch.setattr(engine, "tasks_by_id", after_the_worker)
+    monkeypatch.setattr(engine, "run", before_the_answer)
     new = post(api).json()["job"]
     assert new["state"] == "pending"
     assert "completedAt" not in new
-    assert job(api, new["id"])["state"] == "success"
+    done = job(api, new["id"])
+    assert done["state"] == "success"
+    # Nothing else is different: what was not read is told as it was written.
+    later = ("state", "startedAt", "completedAt", "output")
+    assert [{name: value for name, value in each.items() if name not in later} for each in (new, done)] == [
+        {name: value for name, value in done.items() if name not in later}
+    ] * 2
 
 
-def test_submits_that_arrive_together_are_read_together_and_answered_apart(
+def test_a_job_that_redacts_nothing_is_submitted_and_shown_without_a_look_at_what_to_hide(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = engine.store.read
+
+    def counted(name: str, /, **params: Any) -> Any:
+        reads.append(name)
+        return read(name, **params)
+
+    made(api)
+    monkeypatch.setattr(engine.store, "read", counted)
+    id_ = post(api, key=KEY).json()["job"]["id"]
+    assert [name for name in reads if name != "any_token"] == []
+    job(api, id_)
+    assert api.get(f"/api/v1/jobs/{id_}").status_code == 200
+    assert [name for name in reads if name not in ("any_token", "task_by_id")] == ["tasks_by_keys", "first_lines"]
+    engine.configure("deploy", Policy(redact=("site",)))
+    assert job(api, id_)["metadata"]["inputs"]["site"] == "***"
+    assert api.get(f"/api/v1/jobs/{id_}").json()["payload"]["site"] == "***"
+
+
+def test_a_key_and_its_job_are_written_together(
+    api: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the job cannot be written, its key stays free for any body."""
+    write, broken = submit_module.write_tasks, [True]
+
+    def fails(*args: Any) -> Any:
+        if broken:
+            raise OnetrayError("the database is full")
+        return write(*args)
+
+    monkeypatch.setattr(submit_module, "write_tasks", fails)
+    assert post(api, key=KEY).status_code == 500
+    broken.clear()
+    assert post(api, {"action": "destroy"}, KEY).status_code == 202
+    must_be_an_error(post(api, key=KEY), 409, "CONFLICT")
+
+
+def test_of_two_bodies_with_one_key_in_one_batch_the_first_counts(engine: Engine) -> None:
+    services = Services(engine, HttpConfig())
+    commands = [Submit(kind=kind, payload={"n": n}, tells_written=True) for kind, n in (("a", 1), ("b", 1), ("a", 1))]
+    for command in commands:
+        _bind_key(services, command, KEY)
+    done = _submit_all(services, commands)
+    assert done[0][0].unwrap().id == done[2][0].unwrap().id
+    assert [job is not None for _, job in done] == [True, False, False]
+    assert isinstance(done[1][0].error, KeyReused)
+    assert [job.kind for job in engine.jobs().jobs] == ["a"]
+
+
+def test_submits_that_arrive_together_are_answered_apart_and_only_what_hides_something_is_read(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.declare({"secret": Policy(redact=("pin",))}, namespace="b")
     first = engine.submit("deploy", namespace="a", idempotency_key="k")
     commands = [
-        Submit(kind="deploy", payload={"n": 1}, namespace="a"),
-        Submit(kind="deploy", namespace="a", idempotency_key="k"),
-        Submit(kind="", namespace="a"),
-        Submit(kind="deploy", payload={"n": 2}, namespace="a"),
-        Submit(kind="secret", payload={"pin": 1234}, namespace="b"),
+        Submit(kind="deploy", payload={"n": 1}, namespace="a", tells_written=True),
+        Submit(kind="deploy", namespace="a", idempotency_key="k", tells_written=True),
+        Submit(kind="", namespace="a", tells_written=True),
+        Submit(kind="deploy", payload={"n": 2}, namespace="a", tells_written=True),
+        Submit(kind="secret", payload={"pin": 1234}, namespace="b", tells_written=True),
+        Submit(kind="secret", payload={"pin": 5678}, namespace="b", tells_written=True),
     ]
     reads: list[str] = []
     read = engine.tasks_by_id
@@ -183,9 +247,9 @@ def test_submits_that_arrive_together_are_read_together_and_answered_apart(
 
     monkeypatch.setattr(engine, "tasks_by_id", counted)
     done = _submit_all(Services(engine, HttpConfig()), commands)
-    assert sorted(reads) == ["a", "b"]
-    assert [None if task is None else task.payload for _, task in done] == [
-        {"n": 1}, None, None, {"n": 2}, {"pin": "***"},
+    assert reads == ["b"]
+    assert [job and orjson.loads(orjson.dumps(job))["metadata"]["inputs"] for _, job in done] == [
+        {"n": 1}, None, None, {"n": 2}, {"pin": "***"}, {"pin": "***"},
     ]  # fmt: skip
     assert (done[1][0].unwrap().id, done[1][0].unwrap().repeated) == (first.id, True)
     assert isinstance(done[2][0].error, InvalidInput)
@@ -731,17 +795,22 @@ CONTRACT: dict[str, list[Callable[..., None]]] = {
     "POST /api/jobs {action, inputs}: 202 {requestId, job}, state pending": [
         test_a_submit_is_answered_with_202_and_a_pending_job,
         test_a_submit_is_pending_however_quick_the_worker_is, test_inputs_may_be_left_out,
-        test_submits_that_arrive_together_are_read_together_and_answered_apart,
+        test_submits_that_arrive_together_are_answered_apart_and_only_what_hides_something_is_read,
+        test_a_job_that_redacts_nothing_is_submitted_and_shown_without_a_look_at_what_to_hide,
     ],
     "Idempotency-Key (UUIDv4)": [test_a_key_that_is_no_uuid4_is_refused],
     "kept 24 h": [
         test_a_key_lives_for_a_day_whatever_the_action_says, test_a_body_that_was_refused_does_not_keep_its_key,
+        test_a_key_and_its_job_are_written_together,
     ],
     "replay: 202, the same job, a fresh requestId": [
         test_a_replay_gets_the_same_job_and_a_fresh_request_id,
         test_a_replay_with_its_inputs_in_another_order_is_the_same,
     ],
-    "same key with another body: 409 CONFLICT": [test_the_same_key_with_another_body_is_a_conflict],
+    "same key with another body: 409 CONFLICT": [
+        test_the_same_key_with_another_body_is_a_conflict,
+        test_of_two_bodies_with_one_key_in_one_batch_the_first_counts,
+    ],
     "a retry is a new job: max_attempts=1": [test_a_job_is_tried_once],
     "GET /api/jobs/{id}: 200 {requestId, job}; 404 NOT_FOUND": [
         test_a_job_by_its_id, test_what_is_not_there_is_not_found, test_a_job_of_another_namespace_is_not_found,

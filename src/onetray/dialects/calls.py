@@ -6,7 +6,7 @@ Also for dialects that know flows only: a task without a flow is shown as a flow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -203,32 +203,13 @@ class Call:
 
 def _run_about_tasks(services: Services, commands: list[Claim | Report]) -> list[tuple[Verdict, Task | None]]:
     """Run claims of one task each, and reports, in one transaction. Returns each verdict with its task."""
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for i, command in enumerate(commands):
-        alike.setdefault(_sameness(command, i), []).append(i)
-    # Claims of the same tasks are one claim for as many: it costs little more than one for a single task.
-    joint = [_joined(commands[indexes[0]], len(indexes)) for indexes in alike.values()]
-    verdicts = [Verdict()] * len(commands)
-    for indexes, verdict in zip(alike.values(), services.unredacted.run(joint), strict=True):
-        for place, i in enumerate(indexes):
-            is_claim = isinstance(commands[i], Claim) and verdict.error is None
-            verdicts[i] = Verdict(verdict.value[place : place + 1]) if is_claim else verdict
+    verdicts = services.unredacted.run(commands)
     ids = [_task_of(command, verdict) for command, verdict in zip(commands, verdicts, strict=True)]
     tasks = _read_tasks(services, commands, ids)
     return [
         (verdict, tasks.get((isinstance(command, Claim), command.namespace, id_)))
         for command, verdict, id_ in zip(commands, verdicts, ids, strict=True)
     ]
-
-
-def _sameness(command: Claim | Report, i: int) -> tuple[Any, ...]:
-    if isinstance(command, Claim):
-        return command.namespace, command.worker, command.queue, command.kinds, command.lease_s
-    return (i,)
-
-
-def _joined(command: Claim | Report, count: int) -> Claim | Report:
-    return replace(command, limit=count) if isinstance(command, Claim) else command
 
 
 def _task_of(command: Claim | Report, verdict: Verdict) -> str:

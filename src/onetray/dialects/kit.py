@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
+from onetray.domain.commands import ReservedKey
 from onetray.domain.errors import InvalidInput, NotFound, OnetrayError
 from onetray.domain.lifecycle import FLOW
 from onetray.domain.listing import JobStatus
@@ -198,12 +199,16 @@ async def reserve_key(
     """
 
     def reserve() -> None:
-        text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-        services.engine.reserve_key(
-            f"{dialect} {namespace}", key, route=route, body_hash=hashlib.sha256(text).hexdigest(), ttl_s=ttl_s
-        )
+        new = reserved_key(dialect, namespace, key, body, route, ttl_s)
+        services.engine.reserve_key(new.owner, key, route=route, body_hash=new.body_hash, ttl_s=ttl_s)
 
     await services.read(reserve)
+
+
+def reserved_key(dialect: str, namespace: str, key: str, body: Any, route: str, ttl_s: float) -> ReservedKey:
+    """For a submit that binds its idempotency key to one body of this dialect, in its own transaction."""
+    text = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    return ReservedKey(f"{dialect} {namespace}", key, route, hashlib.sha256(text).hexdigest(), ttl_s)
 
 
 __all__ = [
@@ -211,6 +216,6 @@ __all__ = [
     "JobView", "Json", "LastEventId", "Levels", "Line", "Operator", "Part", "Principal", "Reader", "Refusal",
     "Services", "SetStatus", "StateTable", "Submitter", "TracedBody", "Worker", "allow", "answers_with",
     "cancel_command", "find_job", "follow", "frame", "headers_of_request", "instead_of", "iso_time", "labels_of",
-    "read_transitions", "renamed", "request_id_of", "reserve_key", "services_of", "stream_view", "streaming",
-    "traceparent_of", "walk_jobs", "without_internals", "without_paths",
+    "read_transitions", "renamed", "request_id_of", "reserve_key", "reserved_key", "services_of", "stream_view",
+    "streaming", "traceparent_of", "walk_jobs", "without_internals", "without_paths",
 ]  # fmt: skip

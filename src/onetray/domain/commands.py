@@ -6,7 +6,7 @@ Owns their fields and limits. engine/ carries them out; declare.py explains how 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import orjson
 
@@ -26,6 +26,17 @@ from onetray.domain.token import OPERATE, SUBMIT, WORK
 
 MAX_KINDS = 1_000
 """How many kinds one claim can name."""
+
+
+class ReservedKey(NamedTuple):
+    """A key of a dialect, bound to one body whatever its kind. The engine's own idempotency keys are per kind."""
+
+    owner: str
+    """The dialect and the namespace."""
+    key: str
+    route: str
+    body_hash: str
+    ttl_s: float
 
 
 @command(
@@ -59,6 +70,10 @@ class Submit(Command):
     cause: f.Reason | None = None
     actor: f.Actor = USER
     actor_name: f.ActorName = "anonymous"
+    reserves: Annotated[ReservedKey, f.Spec(ReservedKey), f.INTERNAL] | None = None
+    """Reserved in the same transaction, with an `idempotency_key` that expires with it."""
+    tells_written: Annotated[bool, f.FLAG, f.INTERNAL] = False
+    """Whether the receipt of a new task says what was written: it need not be read for an answer."""
     payload_json: str = field(init=False, default="null")
 
     def check(self, limits: Limits) -> None:

@@ -110,6 +110,8 @@ class Task:
     alias: str | None = None
     """The id that its submitter has chosen. It follows a redrive."""
     actor: str = USER
+    redacts: bool = field(default=True, compare=False)
+    """Whether something in it may have to be hidden from readers. Internal."""
 
     @property
     def lease_id(self) -> str | None:
@@ -252,6 +254,13 @@ def parse_ticket(text: str, id: str) -> dict[str, int]:
     return {name: int(match[i], 16) for i, name in enumerate(("key", "flow", "lease", "version", "attempt"), 1)}
 
 
+class Written(NamedTuple):
+    """What the engine has added to a new task."""
+
+    created_at: int
+    policy: Policy
+
+
 class Receipt(NamedTuple):
     """The answer to an accepted command: the task's state, fence and version after it."""
 
@@ -261,6 +270,8 @@ class Receipt(NamedTuple):
     version: int
     actor: str = USER
     repeated: bool = False
+    written: Written | None = None
+    """Of a new task, if its submit asks for it. Internal."""
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.domain import commands as c
 from onetray.domain.checks import MAX_ROWS, listed, seconds, text, whole
 from onetray.domain.clock import SECOND, Clock
-from onetray.domain.errors import Conflict, InvalidInput, KeyReused, Unavailable
+from onetray.domain.errors import Conflict, InvalidInput, Unavailable
 from onetray.domain.flow_commands import SubmitDeclared
 from onetray.domain.listing import Prunable
 from onetray.domain.policy import Policy
@@ -37,6 +37,7 @@ from onetray.engine.list_api import ListApi
 from onetray.engine.pending_writes import RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
+from onetray.engine.reserved_keys import used_with_another_body
 from onetray.engine.retention import Retention, prune
 from onetray.engine.task_api import TaskApi
 from onetray.engine.token_api import Tokens
@@ -146,7 +147,7 @@ class Engine(EngineApi):
     def reserve_key(self, owner: str, key: str, *, route: str, body_hash: str, ttl_s: float) -> None:
         """Bind an owner's idempotency key to one request body. Raises KeyReused if it belongs to another one."""
         if not self.http_keys.reserve(owner, key, route=route, body_hash=body_hash, ttl_s=ttl_s):
-            raise KeyReused(f"the Idempotency-Key {key} was used with another body: use a new one", idempotency_key=key)
+            raise used_with_another_body(key)
 
     def on_batch(self, watcher: Watcher) -> None:
         """Call a function after each batch, with its commands, verdicts and duration in seconds.

@@ -23,16 +23,40 @@ from onetray.store.rows import ClaimedRow, LeaseRow
 
 
 def claim(batch: BatchContext, work: list[tuple[int, Claim]]) -> None:
-    for i, command in work:
-        batch.answer(i, Verdict(_claim(batch, command)))
+    """Run the claims. Those that can share a pick are one write, but each has its own lease."""
+    for group in _groups(work, batch.limits.batch):
+        found = _claim(batch, [command for _, command in group])
+        for (i, _), assignments in zip(group, found, strict=True):
+            batch.answer(i, Verdict(assignments))
 
 
-def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
-    tx, names = batch.tx, batch.tx.names
+def _groups(work: list[tuple[int, Claim]], most: int) -> list[list[tuple[int, Claim]]]:
+    """Claims of the same tasks, in order, for at most so many. One with a request key is alone: it may be repeated."""
+    if len(work) == 1:
+        return [work]
+    groups: list[list[tuple[int, Claim]]] = []
+    last: dict[object, tuple[list[tuple[int, Claim]], int]] = {}
+    for item in work:
+        _, command = item
+        sameness = command.namespace, command.queue, command.kinds, command.start
+        group, size = last.get(sameness, ([], most))
+        if command.request_key is not None or size + command.limit > most:
+            group, size = [], 0
+            groups.append(group)
+        group.append(item)
+        if command.request_key is None:
+            last[sameness] = group, size + command.limit
+    return groups
+
+
+def _claim(batch: BatchContext, commands: list[Claim]) -> list[list[Assignment]]:
+    """The tasks of each claim. All have the same namespace, queue and kinds."""
+    tx, names, command = batch.tx, batch.tx.names, commands[0]
+    nothing: list[list[Assignment]] = [[] for _ in commands]
     ns = names.namespace(command.namespace)
     queue = names.queue(ns, command.queue) if ns is not None else None
     if ns is None or queue is None:
-        return []
+        return nothing
     kinds = None
     if command.kinds is not None:
         kinds = [k for k in (names.kind(ns, name) for name in command.kinds) if k is not None]
@@ -42,17 +66,18 @@ def _claim(batch: BatchContext, command: Claim) -> list[Assignment]:
         # `query_later` sends the query together with the next one, if there is one.
         query = tx.query if kinds == [] else tx.query_later
         leases = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
-    picked = [] if kinds == [] else _pick(tx, queue, kinds, command.limit)
+    limit = sum([c.limit for c in commands])
+    picked = [] if kinds == [] else _pick(tx, queue, kinds, limit)
     repeated = _repeat_claim(batch, command, leases) if leases else None
     if repeated is not None:
         # The picked tasks were only locked; the commit unlocks them.
-        return repeated
+        return [repeated]
     if not picked and kinds != []:
-        picked = pick_past_breakers(tx, ns, queue, kinds, command.limit)
+        picked = pick_past_breakers(tx, ns, queue, kinds, limit)
     to_start = _stages_to_start(batch, picked) if command.start else {}
     if to_start:
         picked = _with_locked_flows(batch, picked, to_start)
-    claimed = _assign(batch, command, ns, queue, picked) if picked else []
+    claimed = _assign(batch, commands, ns, queue, picked) if picked else nothing
     if to_start:
         batch.locked.start_stages({stage for stage, flow in to_start.items() if flow in batch.locked.flows})
         settle(batch)
@@ -93,32 +118,56 @@ def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[Claim
     return tx.pick(queue, kinds, limit)
 
 
-def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: list[ClaimedRow]) -> list[Assignment]:
+class Share:
+    """The tasks of one claim, and their leases: one for each length that the policies ask for."""
+
+    __slots__ = ("claim", "leases", "lengths", "rows")
+
+    def __init__(self, claim: Claim, rows: list[ClaimedRow], policies: dict[int, Policy]) -> None:
+        length_of = {key: _lease_us(claim, policies[key]) for key in {row.policy for row in rows}}
+        self.claim, self.rows = claim, rows
+        self.lengths = [length_of[row.policy] for row in rows]
+        self.leases = dict.fromkeys(sorted(set(self.lengths)), 0)
+        """The key of each lease, by its length."""
+
+    def tasks_json(self, length: int) -> str:
+        """The keys of the tasks of a lease, as JSON."""
+        pairs = zip(self.rows, self.lengths, strict=True)
+        return orjson.dumps([row.key for row, its_length in pairs if its_length == length]).decode()
+
+
+def _shares(commands: list[Claim], picked: list[ClaimedRow], policies: dict[int, Policy]) -> list[Share]:
+    """Share out the picked tasks: first come, first served."""
+    shares, start = [], 0
+    for command in commands:
+        rows = picked[start : start + command.limit]
+        shares.append(Share(command, rows, policies))
+        start += len(rows)
+    return shares
+
+
+def _assign(
+    batch: BatchContext, commands: list[Claim], ns: int, queue: int, picked: list[ClaimedRow]
+) -> list[list[Assignment]]:
     tx, names, now = batch.tx, batch.tx.names, batch.tx.now
     policies = {key: names.policy(key) for key in {row.policy for row in picked}}
-    length_of = {key: _lease_us(command, policy) for key, policy in policies.items()}
-    lengths = sorted(set(length_of.values()))
-    leases = dict(zip(lengths, tx.new_leases(len(lengths)), strict=True))
-    keys, lease_of = [row.key for row in picked], [leases[length_of[row.policy]] for row in picked]
-    tx.batch("insert_lease", {
-        "key": list(leases.values()), "ns": [ns] * len(leases), "worker": [command.worker] * len(leases),
-        "expires_at": [now + length for length in leases], "length": list(leases),
-        "request_key": [command.request_key] * len(leases), "part": list(range(len(leases))),
-        "expiry_counts": [int(command.expiry_counts)] * len(leases),
-        "tasks": [_tasks_json(lease, keys, lease_of) for lease in leases.values()],
-    })  # fmt: skip
+    shares = _shares(commands, picked, policies)
+    _insert_leases(tx, shares, ns)
+    keys = [row.key for row in picked]
     tx.batch("delete_ready", {
         "queue": queue, "rank": once([row.rank for row in picked]), "key": keys,
         "kind": once([row.kind for row in picked]),
     })  # fmt: skip
-    hops = (TASK.claim, TASK.start) if command.start else (TASK.claim,)
+    hops = (TASK.claim, TASK.start) if commands[0].start else (TASK.claim,)
+    worker = once([share.claim.worker for share in shares for _ in share.rows])
     tx.move(hops, {
-        "key": keys, "version": once([row.version for row in picked]), "worker": command.worker,
-        "lease": lease_of if len(leases) > 1 else lease_of[0], "at": now, "actor": actor(WORKER, command.worker),
+        "key": keys, "version": once([row.version for row in picked]), "worker": worker,
+        "lease": once([share.leases[length] for share in shares for length in share.lengths]), "at": now,
+        "actor": [actor(WORKER, w) for w in worker] if isinstance(worker, list) else actor(WORKER, worker),
         "fence": once([row.fence for row in picked]), "attempts": once([row.attempts + 1 for row in picked]), "ns": ns,
         "job": [row.job for row in picked], "cause": None, "trace": None, "detail": None,
     })  # fmt: skip
-    if command.start:
+    if commands[0].start:
         _write_timeouts(batch, picked, policies)
     failpoints.hit("claimed")
     batch.unclaimed_new.difference_update(keys)
@@ -126,15 +175,33 @@ def _assign(batch: BatchContext, command: Claim, ns: int, queue: int, picked: li
     # Other successes must update a flow or a breaker: without a version they do not take the fast path.
     without_breaker = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
-        Assignment(
-            row.key, row.id, kinds[row.kind], command.queue, command.namespace, command.worker, row.fence,
-            row.attempts + 1, lease, now + length_of[row.policy], row.payload, row.input, row.correlation_id or row.id,
-            row.trace, policies[row.policy], length_of[row.policy] / SECOND, hops[-1].target,
-            0 if row.job == row.key else row.job,
-            row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
-        )
-        for row, lease in zip(picked, lease_of, strict=True)
+        [
+            Assignment(
+                row.key, row.id, kinds[row.kind], share.claim.queue, share.claim.namespace, share.claim.worker,
+                row.fence, row.attempts + 1, share.leases[length], now + length, row.payload, row.input,
+                row.correlation_id or row.id, row.trace, policies[row.policy], length / SECOND, hops[-1].target,
+                0 if row.job == row.key else row.job,
+                row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
+            )
+            for row, length in zip(share.rows, share.lengths, strict=True)
+        ]
+        for share in shares
     ]  # fmt: skip
+
+
+def _insert_leases(tx: Tx, shares: list[Share], ns: int) -> None:
+    """Give each claim leases of its own: a heartbeat renews no task of another one."""
+    new = [(share, length, part) for share in shares for part, length in enumerate(share.leases)]
+    keys = tx.new_leases(len(new))
+    for (share, length, _), key in zip(new, keys, strict=True):
+        share.leases[length] = key
+    tx.batch("insert_lease", {
+        "key": keys, "ns": [ns] * len(new), "worker": [share.claim.worker for share, _, _ in new],
+        "expires_at": [tx.now + length for _, length, _ in new], "length": [length for _, length, _ in new],
+        "request_key": [share.claim.request_key for share, _, _ in new], "part": [part for _, _, part in new],
+        "expiry_counts": [int(share.claim.expiry_counts) for share, _, _ in new],
+        "tasks": [share.tasks_json(length) for share, length, _ in new],
+    })  # fmt: skip
 
 
 def _write_timeouts(batch: BatchContext, started: list[ClaimedRow], policies: dict[int, Policy]) -> None:
@@ -144,11 +211,6 @@ def _write_timeouts(batch: BatchContext, started: list[ClaimedRow], policies: di
         if timeout_s is not None:
             writes.due(batch.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
     writes.flush()
-
-
-def _tasks_json(lease: int, keys: list[int], lease_of: list[int]) -> str:
-    """The keys of a lease's tasks, as JSON."""
-    return orjson.dumps([key for key, its_lease in zip(keys, lease_of, strict=True) if its_lease == lease]).decode()
 
 
 def _lease_us(command: Claim, policy: Policy) -> int:

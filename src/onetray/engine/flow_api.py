@@ -225,5 +225,5 @@ def task_of_row(row: TaskDetails, actor: str, raw: bool = False) -> Task:
     fields = _parsed(row._asdict(), raw, "payload", "input", "result", "error", "metadata")
     return Task(**fields | {
         "policy": Policy.from_body(row.policy), "control": bool(row.control), "labels": json_of(row.labels) or {},
-        "actor": actor,
+        "actor": actor, "redacts": bool(row.redacts),
     })  # fmt: skip

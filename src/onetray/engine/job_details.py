@@ -104,7 +104,8 @@ class JobApi(DatabaseReads):
         whole(lines, "lines", 0, MAX_LINES)
         for key in listed(keys, "keys", 0, MAX_DETAILS):
             whole(key, "keys", 1, 2**63 - 1)
-        all_jobs: list[Task | Flow] = [*tasks_by_keys(self.store, keys), *flows_by_keys(self.store, keys)]
+        found = tasks_by_keys(self.store, keys)
+        all_jobs: list[Task | Flow] = [*found, *flows_by_keys(self.store, list({*keys} - {task.key for task in found}))]
         # A key may belong to a job of another namespace.
         jobs = sorted((job for job in all_jobs if job.namespace == namespace), key=lambda job: job.key, reverse=True)
         tasks = [job for job in jobs if isinstance(job, Task)]

@@ -19,7 +19,7 @@ from onetray.domain.commands import Command, Submit
 from onetray.domain.flow import TaskSpec
 from onetray.domain.lifecycle import QUEUED, TASK
 from onetray.domain.policy import Policy
-from onetray.domain.task import Receipt, Verdict
+from onetray.domain.task import Receipt, Verdict, Written
 from onetray.domain.verbs import SubmitMany
 from onetray.engine.aliases import NewAlias
 from onetray.engine.batch_context import BatchContext
@@ -160,8 +160,11 @@ def submit(batch: BatchContext, commands: Sequence[Command], specs: Specs) -> No
         elif isinstance(c := commands[i], Submit):
             work.append((i, c, spec))
     fresh = take_keys(batch, work)
-    for (i, c, _), receipt in zip(fresh, write_tasks(batch, [spec for _, _, spec in fresh]), strict=True):
-        batch.verdicts[i] = Verdict(receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor))
+    for (i, c, spec), receipt in zip(fresh, write_tasks(batch, [spec for _, _, spec in fresh]), strict=True):
+        receipt = receipt if c.actor == receipt.actor else receipt._replace(actor=c.actor)
+        if c.tells_written:
+            receipt = receipt._replace(written=Written(batch.tx.now, batch.tx.names.policy(spec.policy)))
+        batch.verdicts[i] = Verdict(receipt)
     write_labels(batch.tx, [(spec, c.labels) for _, c, spec in fresh if c.labels])
 
 
@@ -296,7 +299,7 @@ def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) ->
         return None
     if c.idempotency_key is not None or c.unique_key is not None or c.labels or c.alias is not None:
         return None
-    if c.metadata is not None or c.tracestate is not None:
+    if c.metadata is not None or c.tracestate is not None or c.tells_written:
         return None
     numbers = intern_task(store.names, c, c.namespace, names_ttl_s)
     policy = store.names.policy(numbers.policy)

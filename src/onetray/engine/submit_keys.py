@@ -1,8 +1,9 @@
 """Keys of submits, and the verdict of a submit whose key is taken.
 
 Owns idempotency keys (until the key expires, a repeated submit returns the same job) and unique keys (at most one open
-job). Idempotency keys are checked first, then unique keys, then aliases (aliases.py): a submit that returns an earlier
-job needs none. All are taken in sorted order, so that two batches cannot deadlock.
+job). Keys that dialects reserve (reserved_keys.py) are checked first, then idempotency keys, unique keys and aliases
+(aliases.py): a submit that returns an earlier job needs none of the later ones. All are taken in sorted order, so that
+two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from onetray.domain.lifecycle import FLOW, PENDING, QUEUED, TASK
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.aliases import NewAlias, take_aliases
 from onetray.engine.batch_context import BatchContext
+from onetray.engine.reserved_keys import reserve_keys
 from onetray.store.base import Tx
 from onetray.store.rows import KeyHolderRow
 
@@ -78,6 +80,7 @@ def take_keys(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[i
     """Set the verdicts of submits whose keys are taken. Returns the others, which now own their keys."""
     if all(c.idempotency_key is None and c.unique_key is None and not spec.has_aliases for _, c, spec in work):
         return work
+    work = reserve_keys(batch, work)
     allocate_keys(batch.tx, [spec for _, _, spec in work])
     fresh, repeats = _take_idempotency(batch, work)
     fresh = _take_aliases(batch, _take_unique(batch, fresh))
@@ -140,12 +143,16 @@ def _insert_keys(batch: BatchContext, firsts: dict[tuple[int, str], tuple[int, C
             **_columns(ordered),
             "job": [firsts[at][2].key for at in ordered],
             "body_hash": [body_hash(firsts[at][1]) for at in ordered],
-            "expires_at": [
-                tx.now + int(tx.names.policy(firsts[at][2].policy).idempotency_ttl_s * SECOND) for at in ordered
-            ],
+            "expires_at": [tx.now + int(_ttl_s(tx, *firsts[at][1:]) * SECOND) for at in ordered],
         },
         now=tx.now,
     )
+
+
+def _ttl_s(tx: Tx, command: Submit | SubmitFlow, spec: KeyedSubmit) -> float:
+    if isinstance(command, Submit) and command.reserves is not None:
+        return command.reserves.ttl_s
+    return tx.names.policy(spec.policy).idempotency_ttl_s
 
 
 def _columns(keys: list[tuple[int, str]]) -> dict[str, Any]:

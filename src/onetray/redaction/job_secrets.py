@@ -148,15 +148,20 @@ def _redact_all(store: Store, values: list[Any], of: str | Sequence[str] | None)
     for value in values:
         if type(value) not in USER_FIELDS and not isinstance(value, DeadGroup):
             raise TypeError(f"declare in USER_FIELDS which fields of {type(value).__name__} may hold a secret")
-    # A summary of a job has no content from users.
-    policies = _policies(store) if any(USER_FIELDS.get(type(value), ("message",)) for value in values) else {}
-    if not policies:
+    # A summary of a job has no content from users. A single task was read together with whether its kind redacts.
+    plain = {value.id for value in values if type(value) is Task and not value.redacts}
+    if len(plain) == len(values) or not any(USER_FIELDS.get(type(value), ("message",)) for value in values):
         return values
     if isinstance(values[0], DeadGroup):
-        return _redact_groups(store, policies, values)
+        policies = _policies(store)
+        return _redact_groups(store, policies, values) if policies else values
     each = [of] * len(values) if of is None or isinstance(of, str) else of
     owners = [_owner_id(value, id_) for value, id_ in zip(values, each, strict=True)]
-    secrets = _secrets_of(store, policies, set(owners))
+    wanted = set(owners) - plain
+    policies = _policies(store) if wanted else {}
+    secrets = _secrets_of(store, policies, wanted) if policies else {}
+    if not secrets:
+        return values
     return [secrets[owner].redact(v) if owner in secrets else v for v, owner in zip(values, owners, strict=True)]
 
 

@@ -21,8 +21,8 @@ from onetray.domain.task import Assignment, RawJson, parse_ticket
 
 Decoder = Callable[[Any], Any]
 
-HIDDEN = frozenset({"key"})
-"""Internal numbers that the public API does not show."""
+HIDDEN = frozenset({"key", "redacts", "written"})
+"""Internal fields that the public API does not show."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

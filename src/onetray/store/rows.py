@@ -359,6 +359,14 @@ class RequestRow(NamedTuple):
     began_at: int
 
 
+class ReservedRow(NamedTuple):
+    """A key of a dialect, and the hash of the body that it belongs to."""
+
+    caller: str
+    key: str
+    body_hash: str
+
+
 class QueueRow(NamedTuple):
     key: int
     ns: int

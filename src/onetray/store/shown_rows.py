@@ -71,6 +71,7 @@ class TaskDetails(NamedTuple):
     tracestate: str | None
     labels: str | None
     alias: str | None
+    redacts: int
 
 
 class FlowDetails(NamedTuple):

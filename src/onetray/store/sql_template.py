@@ -60,6 +60,7 @@ TEXT = {
     ("insert_aliases", "entity"),
     *((name, "key") for name in ("take_key", "keys_taken", "link_key", "free_key")),
     *((name, "key") for name in ("lock_unique", "unique_held", "take_unique")),
+    *((name, "key") for name in ("reserve_requests", "reserved_requests")),
 }
 
 

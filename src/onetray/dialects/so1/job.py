@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import orjson
+
 from onetray.dialects import kit
 from onetray.domain import lifecycle as native
+from onetray.domain.commands import Submit
 from onetray.domain.errors import InvalidInput
 from onetray.domain.flow import Flow
 from onetray.domain.listing import JobDetails, JobStatus
-from onetray.domain.task import LogLine, Task
+from onetray.domain.task import LogLine, Receipt, Task, Written
 from onetray.engine.api import EngineApi
 
 PENDING, RUNNING, SUCCESS, FAILED, CANCELLED = "pending", "running", "success", "failed", "cancelled"
@@ -82,6 +85,19 @@ def new_job_as_so1(task: Task) -> dict[str, Any]:
     return as_so1(JobDetails.of(new, [], [], None))
 
 
+def submitted_as_so1(command: Submit, receipt: Receipt, written: Written) -> dict[str, Any]:
+    """The same without a read, for an action that redacts nothing: the inputs as they were sent."""
+    user, inputs = (command.labels or {}).get(USER_LABEL), orjson.Fragment(command.payload_json)
+    return {
+        "id": receipt.id, "state": PENDING, "createdAt": kit.iso_time(written.created_at), "logs": [],
+        "metadata": _metadata(command.correlation_id or receipt.id, user, command.namespace, command.kind, inputs),
+    }  # fmt: skip
+
+
+def _metadata(request: str | None, user: str | None, org: str, action: str, inputs: Any) -> dict[str, Any]:
+    return {"requestId": request, "userId": user, "orgId": org, "action": action, "inputs": inputs}
+
+
 def as_so1(details: JobDetails) -> dict[str, Any]:
     job = details.job
     action, inputs = (job.kind, job.payload) if isinstance(job, Task) else (job.name, None)
@@ -96,10 +112,8 @@ def as_so1(details: JobDetails) -> dict[str, Any]:
         **{name: kit.iso_time(time) for name, time in times.items() if time is not None},
         **outcome(details),
         "logs": [line_as_so1(line) for line in details.lines],
-        "metadata": {
-            "requestId": job.correlation_id, "userId": user, "orgId": job.namespace, "action": action, "inputs": inputs,
-        },
-    }  # fmt: skip
+        "metadata": _metadata(job.correlation_id, user, job.namespace, action, inputs),
+    }
 
 
 def line_as_so1(line: LogLine) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from onetray.dialects.kit import Json, Principal, Reader, Services, Submitter, s
 from onetray.dialects.so1 import job as so1
 from onetray.domain.commands import Submit
 from onetray.domain.errors import Forbidden, IllegalTransition, InvalidInput, NotFound
-from onetray.domain.policy import Policy
-from onetray.domain.task import Task, Verdict
+from onetray.domain.task import Verdict
 from onetray.domain.token import OPERATE, READ, SUBMIT
 from onetray.engine.api import EngineApi
 
@@ -80,43 +79,46 @@ async def submit(request: Request, new: So1Submit, key: Key = None, principal: P
     command = Submit(
         kind=new.action, payload=new.inputs, namespace=ns, max_attempts=1, actor_name=principal.name,
         correlation_id=kit.request_id_of(request.scope), labels={so1.USER_LABEL: principal.name, **token},
+        tells_written=True,
     )  # fmt: skip
     if key is not None:
-        await _bind_key(services, command, key)
-    verdict, task = await services.call_by(_submit_all, command)
+        _bind_key(services, command, key)
+    verdict, job = await services.call_by(_submit_all, command)
     receipt = verdict.unwrap()
     # A new job only repeats the caller's input. An existing one may be another caller's, and may have progressed.
     if receipt.repeated:
         return await _show(request, receipt.id, principal, 202)
-    if task is None:
+    if job is None:
         raise NotFound(f"there is no job {receipt.id}")
-    return _answer(request.scope, {"job": so1.new_job_as_so1(task)}, 202)
+    return _answer(request.scope, {"job": job}, 202)
 
 
-def _submit_all(services: Services, commands: list[Submit]) -> list[tuple[Verdict, Task | None]]:
-    """Submit the jobs of several requests in one transaction, and read those that are new: one read for a namespace."""
-    verdicts = services.engine.run(commands)
-    new: dict[str, list[str]] = {}
-    for command, verdict in zip(commands, verdicts, strict=True):
-        if verdict.error is None and not verdict.value.repeated:
-            new.setdefault(command.namespace, []).append(verdict.value.id)
-    read = services.engine.tasks_by_id
-    tasks = {task.id: task for namespace, ids in new.items() for task in read(ids, namespace=namespace)}
-    return [(verdict, None if verdict.error else tasks.get(verdict.value.id)) for verdict in verdicts]
+def _submit_all(services: Services, commands: list[Submit]) -> list[tuple[Verdict, dict[str, Any] | None]]:
+    """Submit the jobs of several requests in one transaction. Returns each verdict, with the job if it is new."""
+    verdicts = services.unredacted.run(commands)
+    new: list[dict[str, Any] | None] = [None] * len(commands)
+    redacted: dict[str, dict[str, int]] = {}
+    for i, (command, verdict) in enumerate(zip(commands, verdicts, strict=True)):
+        written = verdict.value.written if verdict.error is None else None
+        if written is not None and written.policy.redact:
+            redacted.setdefault(command.namespace, {})[verdict.value.id] = i
+        elif written is not None:
+            new[i] = so1.submitted_as_so1(command, verdict.value, written)
+    for namespace, places in redacted.items():
+        for task in services.engine.tasks_by_id(list(places), namespace=namespace):
+            new[places[task.id]] = so1.new_job_as_so1(task)
+    return list(zip(verdicts, new, strict=True))
 
 
-async def _bind_key(services: Services, command: Submit, key: str) -> None:
+def _bind_key(services: Services, command: Submit, key: str) -> None:
     """Bind the key to one job for a day. The engine's keys are per kind; so1's cover all actions."""
     if not _UUID4.fullmatch(key.lower()):
         raise InvalidInput("Idempotency-Key must be a UUID of version 4", field="Idempotency-Key")
     command.idempotency_key = key.lower()
-    # Before the reservation: an invalid body must not use up the key.
+    # An invalid body is refused before it is hashed.
     command.check(services.engine.config.limits)
-    policy = await services.read(services.engine.policy_of, command.kind, namespace=command.namespace) or Policy()
-    if policy.idempotency_ttl_s != DAY_S:
-        command.policy = policy.with_(idempotency_ttl_s=DAY_S)
     body = [command.kind, command.payload]
-    await kit.reserve_key(services, "so1", command.namespace, command.idempotency_key, body, f"POST {PREFIX}", DAY_S)
+    command.reserves = kit.reserved_key("so1", command.namespace, key.lower(), body, f"POST {PREFIX}", DAY_S)
 
 
 @router.get("/{id}", summary="Get a job", **JOB)

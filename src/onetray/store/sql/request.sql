@@ -42,5 +42,17 @@ ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excl
     began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
 WHERE request.expires_at <= :at
 
+-- name: reserve_requests
+-- The same for keys that submits reserve in their own transaction.
+INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
+SELECT b.caller, b.key, b.route, b.body_hash, :now, b.expires_at {from_batch} WHERE true
+ON CONFLICT (caller, key) DO UPDATE SET route = excluded.route, body_hash = excluded.body_hash,
+    began_at = excluded.began_at, expires_at = excluded.expires_at, status = NULL, answer = NULL
+WHERE request.expires_at <= :now
+
+-- name: reserved_requests
+-- row: ReservedRow
+SELECT r.caller, r.key, r.body_hash FROM onetray.request AS r {join_batch} r.caller = b.caller AND r.key = b.key
+
 -- name: reserved_request
 SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key

@@ -138,7 +138,9 @@ SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id A
     p.body AS policy, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = t.stage) AS stage_id, t.name,
     t.unmet, t.control, (SELECT CAST(c.id AS text) FROM onetray.context AS c WHERE c.key = t.context) AS context_id,
     t.metadata, t.tracestate, (SELECT CAST({json_object}(a.name, a.value ORDER BY a.name) AS text) FROM onetray.label AS a WHERE a.job = t.job)
-    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias
+    AS labels, (SELECT i.alias FROM onetray.alias AS i WHERE i.key = t.key) AS alias,
+    CASE WHEN t.job = t.key AND NOT EXISTS (SELECT 1 FROM onetray.policy AS h WHERE h.key IN (t.policy, k.policy)
+        AND replace(h.body, '"redact":["', '') <> h.body) THEN 0 ELSE 1 END AS redacts
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.queue AS q ON q.key = t.queue
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease

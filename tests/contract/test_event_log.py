@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from onetray.domain.clock import VirtualClock
 from onetray.domain.commands import Fail, Submit, Succeed, ticket
 from onetray.domain.flow import StageSpec, TaskSpec
-from onetray.domain.task import Assignment
+from onetray.domain.task import Assignment, Event
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
+from onetray.feed import history
+from onetray.store.base import Store
 from onetray.store.event_log import (
     BLOCK,
     LONG,
     PAGE,
     ROW_CHARS,
     SHARED,
+    Entry,
     decode_batch,
     encode_batch,
     entry_at,
@@ -235,6 +238,28 @@ def test_a_removed_job_leaves_the_row_that_it_shares(engine: Engine, clock: Virt
     clock.advance(20)
     assert len(engine.prune(10)) == 4
     assert rows_in_log(engine) == []
+
+
+@pytest.mark.parametrize("types", [None, ["task.submitted"]])
+def test_a_job_that_is_deleted_while_the_feed_is_read_hides_no_other(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, types: list[str] | None
+) -> None:
+    tasks = many(engine, 6)
+    engine.run([Succeed(**ticket(a)) for a in tasks])
+    expected = [e.id for e in engine.feed.read(0, types=types).events if e.job_id != tasks[1].id]
+    show, deletes = history.show_events, iter([True])
+
+    def slow(store: Store, entries: list[Entry]) -> list[Event]:
+        if next(deletes, False):
+            engine.delete_job(tasks[1].id)
+        return show(store, entries)
+
+    monkeypatch.setattr(history, "show_events", slow)
+    cursor, read = 0, []
+    while (page := engine.feed.read(cursor, 4, types=types)).next_cursor != cursor:
+        cursor = page.next_cursor
+        read += [e.id for e in page.events if e.type != "job.deleted"]
+    assert read == expected
 
 
 def test_the_secrets_of_a_removed_job_are_not_kept(engine: Engine, clock: VirtualClock) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -178,8 +179,8 @@ def test_a_task_that_is_committed_while_a_later_one_is_claimed_is_found_next(
         submit(engine, 1)
         look = PostgresTx._claim_any
 
-        def slow(tx: PostgresTx, queue: int, rank: int, task: int, limit: int) -> Rows:
-            found = look(tx, queue, rank, task, limit)
+        def slow(tx: PostgresTx, *place: Any) -> Rows:
+            found = look(tx, *place)
             go.set()
             late.join(20)
             return found

@@ -408,9 +408,45 @@ STORE = (
         name="news-lost-with-the-connection",
         harm="What could not be told to other processes is never told: their workers wait for the next poll.",
         file="notify/wake.py",
-        old="                    self._unsent_work.add(work)\n                self._has_unsent_commit.set()",
-        new="                    pass\n                self._has_unsent_commit.set()",
+        old="                    self._unsent_work.add(work)\n                return False",
+        new="                    pass\n                return False",
         look_in=("contract/test_wake.py",),
+    ),
+)
+
+LOG = (
+    Fault(
+        name="deleted-job-stays-in-the-log",
+        harm="What a deleted job's events said, its errors among it, can still be read in the row that it shared.",
+        file="store/event_log.py",
+        old="[None if e is None else value for e, value in zip(kept, values, strict=True)]",
+        new="values",
+        look_in=("contract/test_event_log.py",),
+    ),
+    Fault(
+        name="long-history-is-forgotten",
+        harm="Of a task that was retried often, the first events are in no history any more.",
+        file="store/sqlite_tx.py",
+        old='for step in ("page", "trim"):',
+        new='for step in ("trim",):',
+        look_in=("contract/test_event_log.py",),
+    ),
+    Fault(
+        name="feed-skips-what-follows-a-deleted-job",
+        harm="A job that is deleted while the feed is read takes the events after it with it.",
+        file="feed/history.py",
+        old="    return show_events(store, found), found[-1].id if len(found) == limit else upto\n",
+        new="    events = show_events(store, found)\n"
+        "    return events, events[-1].id if len(events) == limit else upto\n",
+        look_in=("contract/test_event_log.py",),
+    ),
+    Fault(
+        name="rest-of-a-row-is-skipped",
+        harm="A reader of the feed whose page ended within a batch never sees the rest of that batch.",
+        file="feed/history.py",
+        old="        last = rows[-1].id + rows[-1].size - 1\n",
+        new="        last = rows[-1].id + rows[-1].size\n",
+        look_in=("contract/test_event_log.py", "contract/test_feed.py"),
     ),
 )
 
@@ -740,4 +776,4 @@ CLI_AND_VERIFIER = (
     ),
 )
 
-FAULTS = (*ENGINE, *SQL, *STORE, *WORKER, *HTTP, *REMOTE, *CLI_AND_VERIFIER)
+FAULTS = (*ENGINE, *SQL, *STORE, *LOG, *WORKER, *HTTP, *REMOTE, *CLI_AND_VERIFIER)

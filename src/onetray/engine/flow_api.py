@@ -155,7 +155,7 @@ class FlowApi(DatabaseReads):
         """The events of a flow, its stages and its tasks, in order."""
         self.check(namespace=namespace, after=after, limit=limit)
         key = self.flow(flow, namespace=namespace, raw=True).key
-        return [event_of(e, raw) for e in events_of_flow(self.store, key, after, limit)]
+        return [event_of(e, raw) for e in events_of_flow(self.store, key, after, limit)[0]]
 
     @read(by_owner, READ, WORK)
     def contexts(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Context]:

@@ -76,8 +76,7 @@ class Feed:
         if upto <= after:
             return Page([], after)
         if ns is None and types is None:
-            events = events_between(self.store, after, upto, limit)
-            return _page(events, events[-1].id if len(events) == limit else upto)
+            return _page(*events_between(self.store, after, upto, limit))
         return _page(*find_events(self.store, after, upto, limit, MAX_SCANNED, ns, types))
 
     def _of_flow(self, flow: int, after: int, limit: int, types: Sequence[str] | None) -> Page:
@@ -85,8 +84,7 @@ class Feed:
         upto = self.store.upto()
         if upto <= after:
             return Page([], after)
-        events = events_of_flow(self.store, flow, after, limit, upto=upto, types=types)
-        return _page(events, events[-1].id if len(events) == limit else upto)
+        return _page(*events_of_flow(self.store, flow, after, limit, upto=upto, types=types))
 
     def tail(self) -> int:
         """A cursor at the end of the log: all events that are committed from now on come after it."""

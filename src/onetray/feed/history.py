@@ -43,14 +43,15 @@ def events_of_entities(store: Store, keys: Sequence[int], after: int, limit: int
 
 def events_of_flow(
     store: Store, key: int, after: int, limit: int, *, upto: int = LAST, types: Sequence[str] | None = None
-) -> list[Event]:
-    """The events of a flow, its stages and its tasks, in order."""
+) -> tuple[list[Event], int]:
+    """The events of a flow, its stages and its tasks, in order, and how far it has read."""
     rows = store.read(
         "batches_of_flow", key=key, after=after, upto=upto, limit=limit + 1, every=int(types is None),
         types=list(types or ()),
     )  # fmt: skip
     entries = (e for row in rows for e in decode_batch(row) if e.job == key and after < e.id <= upto)
-    return show_events(store, _first(entries, limit))
+    found = _first(entries, limit)
+    return show_events(store, found), found[-1].id if found and len(found) == limit else upto
 
 
 def events_by_correlation(store: Store, correlation_id: str, namespace: str, after: int, limit: int) -> list[Event]:
@@ -61,12 +62,12 @@ def events_by_correlation(store: Store, correlation_id: str, namespace: str, aft
     events = events_of_entities(store, [job.key for job in jobs if not job.is_flow], after, limit) if jobs else []
     for job in jobs:
         if job.is_flow:
-            events += events_of_flow(store, job.key, after, limit)
+            events += events_of_flow(store, job.key, after, limit)[0]
     return sorted(events, key=lambda event: event.id)[:limit]
 
 
-def events_between(store: Store, after: int, upto: int, limit: int) -> list[Event]:
-    """The first events of the log after a cursor."""
+def events_between(store: Store, after: int, upto: int, limit: int) -> tuple[list[Event], int]:
+    """The first events of the log after a cursor, and how far it has read: an event may be gone before it is shown."""
     found: list[Entry] = []
     last, rows_wanted = after, FIRST_ROWS
     while len(found) < limit:
@@ -78,7 +79,7 @@ def events_between(store: Store, after: int, upto: int, limit: int) -> list[Even
         last = rows[-1].id + rows[-1].size - 1
         size = sum(row.size for row in rows) / len(rows)
         rows_wanted = 1 + max(FIRST_ROWS, int((limit - len(found)) / size))
-    return show_events(store, found)
+    return show_events(store, found), found[-1].id if len(found) == limit else upto
 
 
 def find_events(
@@ -87,9 +88,10 @@ def find_events(
     """The events of a namespace, or of some types, among the next rows of the log; and how far it has read."""
     rows = _batches(store, after, upto, scan, limit + 1, ns, types)
     entries = (e for row in rows for e in decode_batch(row) if after < e.id <= upto and (ns is None or e.ns == ns))
-    events = show_events(store, _first(entries, limit))
-    if len(events) == limit:
-        return events, events[-1].id
+    found = _first(entries, limit)
+    events = show_events(store, found)
+    if len(found) == limit:
+        return events, found[-1].id
     if len(rows) > limit:
         return events, rows[-1].id + rows[-1].size - 1
     ((end,),) = store.read("end_of_window", after=after, upto=upto, scan=scan)

@@ -95,7 +95,7 @@ async def submit(request: Request, new: So1Submit, key: Key = None, principal: P
 
 def _submit_all(services: Services, commands: list[Submit]) -> list[tuple[Verdict, dict[str, Any] | None]]:
     """Submit the jobs of several requests in one transaction. Returns each verdict, with the job if it is new."""
-    verdicts = services.unredacted.run(commands)
+    verdicts = services.engine.run(commands)
     new: list[dict[str, Any] | None] = [None] * len(commands)
     redacted: dict[str, dict[str, int]] = {}
     for i, (command, verdict) in enumerate(zip(commands, verdicts, strict=True)):

@@ -154,8 +154,8 @@ def test_a_submit_is_pending_however_quick_the_worker_is(
     engine.configure("deploy", Policy(redact=redact))
     run = engine.run
 
-    def before_the_answer(commands: Any) -> Any:
-        verdicts = run(commands)
+    def before_the_answer(commands: Any, **kwargs: Any) -> Any:
+        verdicts = run(commands, **kwargs)
         monkeypatch.setattr(engine, "run", run)
         engine.succeed(running(engine))
         return verdicts

@@ -76,6 +76,8 @@ FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "cause": TEXT,
         "actor": (None, "cat", 5, ["user"], NUL),
         "actor_name": (None, *TEXT),
+        "reserves": (5, "key", {"key": "k"}),
+        "tells_written": (None, *SWITCH),
     },
     "claim": {
         "worker": (None, *TEXT),

@@ -54,13 +54,13 @@ class EngineConfig:
 class WorkerTuning:
     """How a worker's claims and reports travel. docs/worker.md has the measured gain of each strategy."""
 
-    prefetch_s: float = 0.1
+    prefetch_s: float = 0.2
     """Prefetch: how much work to claim ahead, in seconds of the recent rate."""
-    max_prefetch: int = 2_000
+    max_prefetch: int = 4_000
     max_prefetch_age_s: float = 1.0
     """A prefetched task that has waited for this long is released: tasks have become slower, and others may be idle."""
     max_claim: int = 1_000
-    """Most tasks of one claim. A busy worker has one claim of a queue in flight: a small one would limit its rate."""
+    """Most tasks of one claim."""
     piggyback: bool = True
     """Run the next claim in the transaction of a report, or of a submit of the same process."""
     piggyback_wait_s: float = 0.02

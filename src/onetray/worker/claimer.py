@@ -154,8 +154,7 @@ class Claimer:
                 target = (command.namespace, command.queue)
                 sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
-                # One claim of a queue at a time: a claim pays for each row that it skips because another locked it.
-                sources = [s for s in self._rotated() if not self._requested[s.queue] and not self._is_known_empty(s)]
+                sources = [s for s in self._rotated() if not self._is_known_empty(s)]
             for source in sources:
                 limit = self._reserve(source, -(-capacity // len(sources)))
                 if limit > 0:

@@ -205,7 +205,8 @@ class Claimer:
         passed = now - self._measured_at
         if passed >= 0.02:
             fresh = (finished - self._finished_before) / passed
-            self._finish_rate += (fresh - self._finish_rate) * min(1.0, passed / 0.1)
+            # It rises at once, so that a worker with short tasks is soon ahead of them, and falls slowly.
+            self._finish_rate = max(fresh, self._finish_rate + (fresh - self._finish_rate) * min(1.0, passed / 0.1))
             self._measured_at, self._finished_before = now, finished
         return min(self._tuning.max_prefetch, int(self._finish_rate * self._tuning.prefetch_s))
 

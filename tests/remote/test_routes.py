@@ -104,6 +104,16 @@ def test_another_namespace_is_as_if_nothing_were_there(caller: Caller, engine: E
     assert engine.task(id_).state == "assigned"
 
 
+def test_a_ticket_of_an_older_version_is_taken(caller: Caller, engine: Engine) -> None:
+    id_ = submit(engine, queue="older")
+    held = take(engine, queue="older")
+    *numbers, _, last = ticket_text(held).split("-")
+    report = {"verb": "succeed", "task": held.id, "fence": held.fence, "worker": "w"}
+    (verdict,) = send(caller("work"), {**report, "ticket": "-".join([*numbers, last])})
+    assert verdict["value"]["state"] == "succeeded"
+    assert engine.task(id_).attempts == 1
+
+
 def test_a_worker_speaks_for_nobody_else(caller: Caller, engine: Engine) -> None:
     submit(engine, queue="mine")
     held, worker = take(engine, queue="mine"), caller("work")

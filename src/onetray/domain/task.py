@@ -235,7 +235,8 @@ class Assignment:
         return TASK.actions(self.state, "worker")
 
 
-_TICKET = re.compile(r"([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,8})-([\da-f]{1,8})-([\da-f]{8})")
+_TICKET = re.compile(r"([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,16})-([\da-f]{1,8})(?:-([\da-f]{1,8}))?-([\da-f]{8})")
+"""Tickets of older versions have no attempt."""
 
 
 def ticket_text(a: Assignment) -> str:
@@ -251,7 +252,8 @@ def parse_ticket(text: str, id: str) -> dict[str, int]:
     match = _TICKET.fullmatch(text)
     if match is None or match[6] != id[-8:].lower():
         raise InvalidInput("send the ticket from the claim of this task, or omit it", field="ticket")
-    return {name: int(match[i], 16) for i, name in enumerate(("key", "flow", "lease", "version", "attempt"), 1)}
+    names = ("key", "flow", "lease", "version", "attempt")
+    return {name: int(match[i], 16) for i, name in enumerate(names, 1) if match[i] is not None}
 
 
 class Written(NamedTuple):

@@ -94,7 +94,7 @@ def use_ticket(report: Report) -> None:
     """Identify a report's task by the numbers of its ticket. The engine still checks fence and worker."""
     numbers = parse_ticket(str(report.ticket), str(report.task))
     report.task, report.flow = numbers["key"], numbers["flow"]
-    report.lease, report.version, report.attempt = numbers["lease"], numbers["version"], numbers["attempt"]
+    report.lease, report.version, report.attempt = numbers["lease"], numbers["version"], numbers.get("attempt", 0)
     report.ticket = None
 
 

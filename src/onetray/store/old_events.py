@@ -25,8 +25,7 @@ NUMBER = 14
 """The migration that needs them done."""
 STEP = 5_000
 """How many events one transaction moves."""
-# Another process that migrates waits for the lock, as it does for a migration. It may have dropped the table by then:
-# to_regclass would still find it, in what the session remembers.
+# Another process that migrates waits for the lock, as it does for a migration. It may have dropped the table by then.
 _ARE_LEFT = {
     SQLITE: ("SELECT count(*) FROM sqlite_schema WHERE name = 'old_event'",),
     POSTGRES: (

@@ -258,13 +258,13 @@ FROM (
 ) AS t CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = t.key), '') || t.events) || coalesce((SELECT ',' || group_concat(n.id) FROM event_batch AS n WHERE n.entity = t.key AND n.state IS NULL), '') || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE i.value > :after ORDER BY i.value LIMIT :limit;
 
--- name: batches_of_flow
+-- name: batches_of_flows
 -- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
 SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
     eb.trace, eb.payload, eb.varied
 FROM (
-    SELECT r.batch FROM flow_event AS r WHERE r.job = :key AND r.batch > :after AND r.batch <= :upto
-    UNION ALL SELECT max(l.batch) FROM flow_event AS l WHERE l.job = :key AND l.batch <= :after
+    SELECT DISTINCT r.batch FROM flow_event AS r WHERE r.job IN (SELECT value FROM json_each(:keys)) AND r.batch <= :upto
+        AND r.batch >= coalesce((SELECT max(x.id) FROM event_batch AS x WHERE x.id <= :after), 0)
 ) AS r JOIN event_batch AS eb ON eb.id = r.batch
 WHERE CAST(:every AS integer) = 1 OR eb.type IN (SELECT value FROM json_each(:types))
 ORDER BY r.batch LIMIT :limit;

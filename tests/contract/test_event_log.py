@@ -158,6 +158,28 @@ def test_the_feed_and_the_histories_have_the_same_events(engine: Engine, clock: 
         assert read == events
 
 
+def test_many_flows_of_one_correlation_id_take_a_few_statements(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(engine, 2, correlation_id="c")
+    for _ in range(8):
+        engine.submit_flow("f", [StageSpec("a", [TaskSpec("mail")])], correlation_id="c")
+    engine.run([Succeed(**ticket(a)) for a in engine.claim(worker="w", limit=100)])
+    events = engine.feed.read(0, 1_000).events
+    reads: list[str] = []
+    read = engine.store.read
+
+    def counted(name: str, /, **params: Any) -> Any:
+        reads.append(name)
+        return read(name, **params)
+
+    monkeypatch.setattr(engine.store, "read", counted)
+    assert engine.events_by_correlation("c") == events
+    assert len(reads) <= 7
+    for after in (events[5].id, events[-2].id):
+        assert engine.events_by_correlation("c", after=after, limit=9) == [e for e in events if e.id > after][:9]
+
+
 def test_a_move_is_one_row(engine: Engine) -> None:
     tasks = many(engine, 50)
     engine.run([Succeed(**ticket(a)) for a in tasks])

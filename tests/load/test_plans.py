@@ -38,7 +38,7 @@ START = {"rank": -(2**31), "task": 0}
 READS = {
     "task_by_id", "batches_of_task", "batches_after", "end_of_window", "last_event_id", "logs_of", "flow_by_id",
     "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task", "results_before",
-    "results_needed", "held_in_stages", "batches_of_flow", "contexts_of_flow", "current_context", "newest_before",
+    "results_needed", "held_in_stages", "batches_of_flows", "contexts_of_flow", "current_context", "newest_before",
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
     "log_and_progress", "kinds_of_ids", "batches_of_entities", "queues_with_work", "reports_of_flow",
     "tasks_of_events", "parents_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows",
@@ -255,7 +255,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "tasks_of_stage": page, "results_of_stage": page,
         "results_before": {"job": flow, "ord": 2},
         "results_needed": {"task": members[0]},
-        "batches_of_flow": {"key": flow, "after": 0, "upto": FAR, "limit": limit, "every": 0, "types": ["x"]},
+        "batches_of_flows": {"keys": [flow], "after": 0, "upto": FAR, "limit": limit, "every": 0, "types": ["x"]},
         "context_by_id": {"id": id_, "alias": "x", "namespace": "default"},
         "context_in_flow": {"id": id_, "alias": "x", "ns": 1, "job": flow},
         "ended_flows": {
@@ -302,7 +302,7 @@ FOR_FLOWS = (
     "job_to_delete", "members_to_delete", "contexts_to_delete", "notes_to_delete", "stages_to_delete",
     "prune_dependencies_on",
     "flow_by_id", "stage_by_id", "stages_of", "tasks_of_stage", "results_of_stage", "place_of_task",
-    "results_before", "results_needed", "batches_of_flow", "batches_of_entities", "parents_of_events",
+    "results_before", "results_needed", "batches_of_flows", "batches_of_entities", "parents_of_events",
     "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
     "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow",

@@ -28,7 +28,7 @@ from onetray.domain.task import Event, Task, json_of
 from onetray.domain.token import READ, WORK
 from onetray.engine.reads import DatabaseReads, read
 from onetray.feed import event_of
-from onetray.feed.history import events_of_flow
+from onetray.feed.history import events_of_flows
 from onetray.redaction.answers import by_owner, errors_of_flow, json_of_task, of_flow, results_of_stage
 from onetray.store.shown_rows import FlowDetails, HeldInStageRow, StageDetails, TaskDetails
 
@@ -155,7 +155,7 @@ class FlowApi(DatabaseReads):
         """The events of a flow, its stages and its tasks, in order."""
         self.check(namespace=namespace, after=after, limit=limit)
         key = self.flow(flow, namespace=namespace, raw=True).key
-        return [event_of(e, raw) for e in events_of_flow(self.store, key, after, limit)[0]]
+        return [event_of(e, raw) for e in events_of_flows(self.store, [key], after, limit)[0]]
 
     @read(by_owner, READ, WORK)
     def contexts(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Context]:

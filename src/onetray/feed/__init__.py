@@ -15,7 +15,7 @@ from typing import NamedTuple
 from onetray.domain.checks import listed, text
 from onetray.domain.errors import InvalidInput, Unavailable
 from onetray.domain.task import Event, json_of
-from onetray.feed.history import events_between, events_of_flow, find_events
+from onetray.feed.history import events_between, events_of_flows, find_events
 from onetray.notify.wake import Wake
 from onetray.store.base import Store
 
@@ -84,7 +84,7 @@ class Feed:
         upto = self.store.upto()
         if upto <= after:
             return Page([], after)
-        return _page(*events_of_flow(self.store, flow, after, limit, upto=upto, types=types))
+        return _page(*events_of_flows(self.store, [flow], after, limit, upto=upto, types=types))
 
     def tail(self) -> int:
         """A cursor at the end of the log: all events that are committed from now on come after it."""

@@ -41,15 +41,16 @@ def events_of_entities(store: Store, keys: Sequence[int], after: int, limit: int
     return show_events(store, _entries(rows))
 
 
-def events_of_flow(
-    store: Store, key: int, after: int, limit: int, *, upto: int = LAST, types: Sequence[str] | None = None
+def events_of_flows(
+    store: Store, keys: Sequence[int], after: int, limit: int, *, upto: int = LAST, types: Sequence[str] | None = None
 ) -> tuple[list[Event], int]:
-    """The events of a flow, its stages and its tasks, in order, and how far it has read."""
+    """The events of flows, their stages and their tasks, in order, and how far it has read."""
     rows = store.read(
-        "batches_of_flow", key=key, after=after, upto=upto, limit=limit + 1, every=int(types is None),
+        "batches_of_flows", keys=list(keys), after=after, upto=upto, limit=limit + 1, every=int(types is None),
         types=list(types or ()),
     )  # fmt: skip
-    entries = (e for row in rows for e in decode_batch(row) if e.job == key and after < e.id <= upto)
+    jobs = frozenset(keys)
+    entries = (e for row in rows for e in decode_batch(row) if e.job in jobs and after < e.id <= upto)
     found = _first(entries, limit)
     return show_events(store, found), found[-1].id if found and len(found) == limit else upto
 
@@ -59,10 +60,10 @@ def events_by_correlation(store: Store, correlation_id: str, namespace: str, aft
     jobs = store.read(
         "keys_by_correlation", correlation_id=correlation_id, id=id_or_none(correlation_id), namespace=namespace
     )
-    events = events_of_entities(store, [job.key for job in jobs if not job.is_flow], after, limit) if jobs else []
-    for job in jobs:
-        if job.is_flow:
-            events += events_of_flow(store, job.key, after, limit)[0]
+    tasks, flows = ([job.key for job in jobs if job.is_flow == is_flow] for is_flow in (0, 1))
+    events = events_of_entities(store, tasks, after, limit) if tasks else []
+    if flows:
+        events += events_of_flows(store, flows, after, limit)[0]
     return sorted(events, key=lambda event: event.id)[:limit]
 
 

@@ -56,14 +56,14 @@ FROM (
 ) AS t CROSS JOIN {events_and_notes:t} JOIN {batch_of_i}
 WHERE i.value > :after ORDER BY i.value LIMIT :limit
 
--- name: batches_of_flow
+-- name: batches_of_flows
 -- row: EventBatch
--- The rows about a flow, its stages and its tasks from the one on that contains the event after the cursor. A row may have
--- entries of other jobs, too.
+-- The rows about flows, their stages and their tasks from the one on that contains the event after the cursor. A row may
+-- have entries of other jobs, too.
 {select_batch}
 FROM (
-    SELECT r.batch FROM onetray.flow_event AS r WHERE r.job = :key AND r.batch > :after AND r.batch <= :upto
-    UNION ALL SELECT max(l.batch) FROM onetray.flow_event AS l WHERE l.job = :key AND l.batch <= :after
+    SELECT DISTINCT r.batch FROM onetray.flow_event AS r WHERE r.job {in:keys:bigint} AND r.batch <= :upto
+        AND r.batch >= coalesce((SELECT max(x.id) FROM onetray.event_batch AS x WHERE x.id <= :after), 0)
 ) AS r JOIN onetray.event_batch AS eb ON eb.id = r.batch
 WHERE CAST(:every AS integer) = 1 OR eb.type {in:types:text}
 ORDER BY r.batch LIMIT :limit

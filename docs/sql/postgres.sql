@@ -2158,6 +2158,10 @@ SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.f
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
+-- name: texts_of_tasks
+-- row: TaskTextsRow(key, payload, input)
+SELECT t.key, t.payload, t.input FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]);
+
 -- name: heads_of_queue
 SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit;
 

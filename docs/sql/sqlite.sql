@@ -12,7 +12,7 @@ FROM alias AS a LEFT JOIN task AS t ON t.key = a.key LEFT JOIN context AS c ON c
     LEFT JOIN flow AS f ON f.key = coalesce(t.job, c.job, a.key) JOIN (SELECT value ->> 0 AS ns, value ->> 1 AS alias FROM json_each(:batch)) AS b ON a.ns = b.ns AND a.alias = b.alias;
 
 -- name: free_aliases
-DELETE FROM alias WHERE alias.ns = ?1 AND alias.alias = ?2;
+DELETE FROM alias WHERE (alias.ns, alias.alias) IN (SELECT b.ns, b.alias FROM (SELECT value ->> 0 AS ns, value ->> 1 AS alias FROM json_each(:batch)) AS b);
 
 -- name: hand_on_aliases
 UPDATE alias SET key = b.successor FROM (SELECT value ->> 0 AS successor, value ->> 1 AS key FROM json_each(:batch)) AS b WHERE alias.key = b.key;
@@ -1004,7 +1004,7 @@ SELECT at, task, what, fence FROM due WHERE at <= :now AND what IN (SELECT value
 ORDER BY at, task, what LIMIT :limit;
 
 -- name: delete_due
-DELETE FROM due WHERE due.at = ?1 AND due.task = ?2 AND due.what = ?3;
+DELETE FROM due WHERE (due.at, due.task, due.what) IN (SELECT b.at, b.key, b.what FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS what FROM json_each(:batch)) AS b);
 
 -- name: next_due
 SELECT min(at) FROM due WHERE what IN (SELECT value FROM json_each(:known));
@@ -1109,7 +1109,7 @@ DELETE FROM event_batch WHERE state IS NULL AND type IN (SELECT value FROM json_
 RETURNING coalesce(job, entity), id;
 
 -- name: prune_flow_events_by_id
-DELETE FROM flow_event WHERE flow_event.job = ?1 AND flow_event.batch = ?2;
+DELETE FROM flow_event WHERE (flow_event.job, flow_event.batch) IN (SELECT b.job, b.key FROM (SELECT value ->> 0 AS job, value ->> 1 AS key FROM json_each(:batch)) AS b);
 
 -- name: take_key
 INSERT INTO idempotency (kind, key, job, body_hash, expires_at)
@@ -1130,7 +1130,7 @@ FROM idempotency AS i LEFT JOIN task AS t ON t.key = i.job
 UPDATE idempotency SET job = b.job FROM (SELECT value ->> 0 AS job, value ->> 1 AS kind, value ->> 2 AS key FROM json_each(:batch)) AS b WHERE idempotency.kind = b.kind AND idempotency.key = b.key;
 
 -- name: free_key
-DELETE FROM idempotency WHERE idempotency.kind = ?1 AND idempotency.key = ?2;
+DELETE FROM idempotency WHERE (idempotency.kind, idempotency.key) IN (SELECT b.kind, b.key FROM (SELECT value ->> 0 AS kind, value ->> 1 AS key FROM json_each(:batch)) AS b);
 
 -- name: lock_unique
 INSERT INTO unique_key (kind, key, job) SELECT b.kind, b.key, b.job FROM (SELECT value ->> 0 AS kind, value ->> 1 AS key, value ->> 2 AS job FROM json_each(:batch)) AS b WHERE true
@@ -2158,6 +2158,10 @@ SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.f
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
+-- name: texts_of_tasks
+-- row: TaskTextsRow(key, payload, input)
+SELECT t.key, t.payload, t.input FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
+
 -- name: heads_of_queue
 SELECT r.task FROM ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit;
 
@@ -2181,8 +2185,7 @@ SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, 
 INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b;
 
 -- name: delete_ready
-DELETE FROM ready WHERE ready.queue = ?1 AND ready.rank = ?2 AND ready.task = ?3
-    AND ready.kind = ?4;
+DELETE FROM ready WHERE (ready.queue, ready.rank, ready.task, ready.kind) IN (SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b);
 
 -- name: insert_due
 INSERT INTO due (at, task, what, fence) SELECT b.at, b.key, b.what, b.fence FROM (SELECT value ->> 0 AS at, value ->> 1 AS key, value ->> 2 AS what, value ->> 3 AS fence FROM json_each(:batch)) AS b WHERE true
@@ -2305,8 +2308,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
     LEFT JOIN lease AS l ON l.key = t.lease WHERE n.name = :namespace AND t.key < :before ORDER BY t.key DESC LIMIT :limit;
 
 -- name: take_ready
-DELETE FROM ready WHERE ready.queue = ?1 AND ready.rank = ?2 AND ready.task = ?3
-    AND ready.kind = ?4
+DELETE FROM ready WHERE (ready.queue, ready.rank, ready.task, ready.kind) IN (SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b)
 RETURNING ready.task;
 
 -- name: promote_ready

@@ -229,6 +229,19 @@ def test_a_claim_carries_all_that_a_worker_needs(engine: Engine) -> None:
     assert held.actions == ("start", "succeed", "fail", "release", "block", "wait_for_input")
 
 
+def test_a_claim_carries_long_texts_and_short_ones(engine: Engine) -> None:
+    sent = ["", "short", "é" * 5_000, "x" * 100_000, 'with "quotes", a \\ and a \n', "after"]
+    for text in sent:
+        submit(engine, payload=text)
+    waiting = [take(engine, limit=1) for _ in sent]
+    for text, held in zip(sent, waiting, strict=True):
+        assert held.payload == text
+        engine.pause(held, owner="ann", reason="asks")
+        engine.resume(held.id, input=text[::-1])
+    again = engine.claim(worker="w", limit=100)
+    assert [(a.payload, a.input) for a in again] == [(text, text[::-1]) for text in sent]
+
+
 def test_several_claims_in_one_batch_share_nothing(engine: Engine) -> None:
     ids = [submit(engine) for _ in range(6)]
     verdicts = engine.run([c.Claim(worker=f"w{i}", limit=2) for i in range(4)])

@@ -15,7 +15,6 @@ from typing import Any
 import apsw
 from psycopg import sql
 
-from onetray.store.base import in_rows
 from onetray.store.postgres import PostgresStore
 from onetray.store.postgres_tx import bind_postgres as bound_postgres
 from onetray.store.sql_template import Statement
@@ -144,12 +143,7 @@ class Steps:
 
 def on_sqlite(store: SqliteStore, statement: Statement, params: Mapping[str, Any]) -> Steps:
     given: Any = {"now": 0, **params}
-    if statement.by_row:
-        rows: list[Any] = list(in_rows(given, statement.columns))
-    elif "batch" in statement.sql and ":batch" in statement.sql:
-        rows = [with_batch(statement, given)]
-    else:
-        rows = [bound_sqlite(statement, given)]
+    row = with_batch(statement, given) if ":batch" in statement.sql else bound_sqlite(statement, given)
     assert store.path is not None
     connection = apsw.Connection(store.path)
     found = Steps()
@@ -162,13 +156,12 @@ def on_sqlite(store: SqliteStore, statement: Statement, params: Mapping[str, Any
 
     try:
         connection.execute("BEGIN IMMEDIATE")
-        for row in rows:
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", row).fetchall()
-            found.details += [str(r[3]) for r in plan]
-            # Both: the counters start again when a statement starts.
-            connection.trace_v2(apsw.SQLITE_TRACE_STMT | apsw.SQLITE_TRACE_PROFILE, _profiles(count))
-            connection.execute(statement.sql, row).fetchall()
-            connection.trace_v2(0, None)
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", row).fetchall()
+        found.details += [str(r[3]) for r in plan]
+        # Both: the counters start again when a statement starts.
+        connection.trace_v2(apsw.SQLITE_TRACE_STMT | apsw.SQLITE_TRACE_PROFILE, _profiles(count))
+        connection.execute(statement.sql, row).fetchall()
+        connection.trace_v2(0, None)
     finally:
         connection.execute("ROLLBACK")
         connection.close()

@@ -158,6 +158,14 @@ class ClaimedRow(NamedTuple):
     seen_at: int
 
 
+class TaskTextsRow(NamedTuple):
+    """The texts of a task that may be long."""
+
+    key: int
+    payload: str
+    input: str | None
+
+
 class ReclaimedRow(NamedTuple):
     """A task of a repeated claim, already claimed the first time."""
 

@@ -16,7 +16,7 @@ The text is the same for both databases. `fill` inserts what differs, and what s
                      parameter if all rows of the batch have the same value
     {in:x:type}      membership in a list that is passed as one parameter; {ids:x:type} is that list, as i.value
     {from_batch} {using_batch} {join_batch}    the batch. The second is for DELETE: PostgreSQL looks up each row by its
-                     key; SQLite runs the statement once for each row
+                     key; SQLite compares the keys with those of the batch
     {event_id}       the id of a new event for each row of the batch; {event_id:2} that of its second one, if a move has
                      two. In the next statement, {new_event} is the first of these ids
 
@@ -218,8 +218,6 @@ class Statement:
     returns: bool = True
     lists: tuple[str, ...] = ()
     """The parameters that are lists."""
-    by_row: bool = False
-    """Whether to run it once for each row of its batch."""
     numbers: tuple[str, ...] = ()
     """The parameters that are lists of numbers, on PostgreSQL."""
     maker: RowMaker | None = None
@@ -322,8 +320,8 @@ def render(name: str, text: str, dialect: str, columns: tuple[str, ...] | None =
     lists = tuple(dict.fromkeys(_LIST.findall(text)))
     returns = text.upper().startswith(("SELECT", "WITH")) or "RETURNING" in text.upper()
     body = fill(text, words_of(dialect) | _LISTS[dialect])
-    if dialect == SQLITE and "{using_batch}" in body:
-        return _by_row(Statement(name, body, columns, returns, lists, by_row=True))
+    if dialect == SQLITE:
+        body = _DELETE.sub(_by_key, body)
     records = "{event_id" in body
     batch = _json_each(columns, records) if dialect == SQLITE else _unnest(name, columns, records)
     # A single row needs no batch: all its columns are parameters.
@@ -354,13 +352,16 @@ def _with_events(body: str, dialect: str, batch: str | None) -> tuple[str, dict[
     return body, {**words, "event_id": lambda nth: f"CAST(at.id {'+ :size::bigint ' if nth else ''}{place} AS text)"}
 
 
-def _by_row(statement: Statement) -> Statement:
-    """A statement for SQLite that runs once for each row, with positional parameters."""
-    body = statement.sql.replace("{using_batch}", "WHERE").replace("onetray.", "")
-    columns = tuple(dict.fromkeys((*statement.columns, *PARAM.findall(body))))
-    position = {c: f"?{i}" for i, c in enumerate(columns, 1)}
-    body = PARAM.sub(lambda m: position[m.group(1)], BATCH_COLUMN.sub(lambda m: position[m.group(1)], body))
-    return replace(statement, sql=body, columns=columns)
+def _by_key(delete: re.Match[str]) -> str:
+    """A DELETE for SQLite, which has no USING: the columns that differ in the batch are compared all at once."""
+    table, condition = delete.groups()
+    equal = [text.split(" = ") for text in re.split(r"\s+AND\s+", condition)]
+    differing = [(column, value) for column, value in equal if value.startswith("b.")]
+    conditions = [f"{column} = {value}" for column, value in equal if not value.startswith("b.")]
+    if differing:
+        columns, values = (", ".join(names) for names in zip(*differing, strict=True))
+        conditions.append(f"({columns}) IN (SELECT {values} {{from_batch}})")
+    return f"DELETE FROM onetray.{table} WHERE {' AND '.join(conditions)}"
 
 
 def _json_each(columns: tuple[str, ...], numbered: bool) -> str:

@@ -80,8 +80,10 @@ class SqliteStore(Store):
         self._changes = 0
         self._closed = False
         self._file: OpenFile | None = None
-        self._last_event = 0
-        """The id of the newest event when the last transaction began."""
+        self.last_event = 0
+        """The id of the newest event after the last transaction of this store."""
+        self._data_version: int | None = None
+        """Of the database after that transaction: another one means that somebody else has written since."""
         self._writer = self._connect()
         if self.path is not None:
             self._file = OpenFile(self.path, self._writer)
@@ -140,7 +142,9 @@ class SqliteStore(Store):
                 # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
                     self._file.check_in(connection)
+                tx.write_last_event()
                 connection.execute("COMMIT")
+                self.last_event, self._data_version = tx.last_event, connection.data_version()
             except (apsw.CorruptError, apsw.NotADBError) as e:
                 _roll_back(connection)
                 raise self._overwritten(str(e)) from e
@@ -162,13 +166,16 @@ class SqliteStore(Store):
 
     def _read_end_of_log(self, connection: apsw.Connection) -> None:
         """Read the newest event's id and time. A lower id than before means a database restored in place."""
+        known, self._data_version = self._data_version, None
+        if connection.data_version() == known:
+            return
         last, newest = _end_of_log(connection)
-        if last < self._last_event and self._file is not None:
-            raise self._overwritten(f"its last event is {last}, but it contained event {self._last_event} before")
-        if not self._last_event:
+        if last < self.last_event and self._file is not None:
+            raise self._overwritten(f"its last event is {last}, but it contained event {self.last_event} before")
+        if not self.last_event:
             # Workers that have written no event lately may have sent heartbeats.
             newest = max(newest, _number(connection, LAST_HEARTBEAT))
-        self._last_event = last
+        self.last_event = last
         self.time.observe(newest)
 
     def _overwritten(self, why: str) -> DatabaseReplaced:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable
+from functools import cache
 from heapq import merge
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,15 @@ from onetray.notify.new_work import NewWork, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.event_log import BLOCK, NewRow, encode_batch, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
-from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
+from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow, TaskTextsRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
 from onetray.store.statements import Statements
 
 if TYPE_CHECKING:
     from onetray.store.sqlite import SqliteStore
 
+SHORT_BYTES = 4_096
+"""How long the texts of a task may be to be read with those of other tasks, in one value."""
 _TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready"))
 
 
@@ -35,6 +38,7 @@ class SqliteTx:
         self.names: InternedNames = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
+        self.last_event = self._last_event_before = store.last_event
         self.wakes = False
         self.work: NewWork[int] = NewWork()
 
@@ -59,8 +63,6 @@ class SqliteTx:
         self.wakes |= name in WAKING
         count_statement(self.work, name, columns)
         params = {"now": self._now, **params, **columns}
-        if statement.by_row:
-            return list(self._connection.executemany(statement.sql, in_rows(params, statement.columns)))
         return statement.rows(self._connection.execute(statement.sql, with_batch(statement, params)).fetchall())
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
@@ -82,10 +84,14 @@ class SqliteTx:
 
     def _new_events(self, count: int) -> int:
         """Take ids for events. Returns the first."""
-        sql = "UPDATE counter SET value = value + ? WHERE name = 'event_id' RETURNING value"
-        ((last,),) = self._connection.execute(sql, (count,)).fetchall()
-        assert isinstance(last, int)
-        return last - count + 1
+        first = self.last_event + 1
+        self.last_event += count
+        return first
+
+    def write_last_event(self) -> None:
+        """Record which ids are taken: once, at the end of the transaction."""
+        if self.last_event != self._last_event_before:
+            self._connection.execute("UPDATE counter SET value = ? WHERE name = 'event_id'", (self.last_event,))
 
     def _record(self, event: int, rows: Iterable[NewRow]) -> None:
         """Write rows of the log, whose events have the ids from this one on."""
@@ -118,14 +124,28 @@ class SqliteTx:
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         params = {"queue": queue, "limit": limit, "past_breakers": int(past_breakers)}
         if kinds is None:
-            rows = self.query("claim_any", rank=-(2**31), task=0, **params)
+            rows = self._claimable("claim_any", {"rank": -(2**31), "task": 0, **params})
         else:
-            by_kind = [self.query("claim_kind", kind=k, **params) for k in kinds]
+            by_kind = [self._claimable("claim_kind", {"kind": k, **params}) for k in kinds]
             rows = by_kind[0] if len(by_kind) == 1 else list(itertools.islice(merge(*by_kind), limit))
         if rows:
             # A process whose clock is ahead may have made them claimable.
             self._now = max(self._now, *(row.seen_at for row in rows))
         return rows
+
+    def _claimable(self, name: str, params: dict[str, Any]) -> list[ClaimedRow]:
+        """The rows of a claim, all in one row of JSON: apsw releases the GIL for each row, and waits to get it back."""
+        claim = self._statements.by_name[name]
+        params |= {"now": self._now, "short": SHORT_BYTES}
+        found: Any = self._connection.execute(_in_one_row(claim), params).get
+        rows: list[ClaimedRow] = claim.rows(orjson.loads(found[0]))
+        # An aggregate promises no order.
+        rows.sort()
+        long = orjson.loads(found[1])
+        if not long:
+            return rows
+        texts = {row.key: row for row in self.query("texts_of_tasks", keys=long)}
+        return [row._replace(**texts[row.key]._asdict()) if row.key in texts else row for row in rows]
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         return
@@ -176,6 +196,15 @@ class SqliteTx:
         ((last,),) = self._connection.execute(sql, (count, name)).fetchall()
         assert isinstance(last, int)
         return list(range(last - count + 1, last + 1))
+
+
+@cache
+def _in_one_row(claim: Statement) -> str:
+    """The query of a claim with its rows as JSON, without long texts; and the keys of the tasks that have some."""
+    short = "octet_length(payload) + coalesce(octet_length(input), 0) <= :short"
+    columns = [f"iif({short}, {c}, NULL)" if c in TaskTextsRow._fields[1:] else c for c in ClaimedRow._fields]
+    rows = f"json_group_array(json_array({', '.join(columns)}))"
+    return f"SELECT {rows}, json_group_array(key) FILTER (WHERE NOT ({short})) FROM ({claim.sql})"
 
 
 _EVENT_ROWS = (

@@ -67,8 +67,8 @@ CANCEL_TIMEOUT_S = 2.0
 """How long a stopped handler may take to end. After that the worker releases its task while it still runs."""
 
 _M_ARENA_MAX = -8
-SWITCH_INTERVAL_S = 0.001
-GC_THRESHOLD = 2000
+SWITCH_INTERVAL_S = 0.0002
+GC_THRESHOLD, GC_THRESHOLD_PER_TASK = 2_000, 10
 DEREGISTER_TIMEOUT_S = 5.0
 RENEW_FLOWS_S = 600.0
 """How often a worker says that it still has the flows that it declared."""
@@ -104,6 +104,8 @@ class Worker:
         self._process_pool = ProcessPool(path, app)
         self._state = "running"
         self._stop_requested = self._hurry = False
+        self._gc_threshold: int | None = None
+        """Set if this worker tunes its process: see `run`."""
         self._file_error: DatabaseMoved | None = None
         # SimpleQueue.put is safe in a signal handler. Event.set is not: the interrupted code may hold its lock.
         self._stop_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -186,10 +188,11 @@ class Worker:
 
         Raises DatabaseReplaced if the SQLite file was replaced by another one: restart the process.
         """
-        # Reference counting frees nearly everything that a job allocates, so collect cycles less often.
         _share_memory()
         gc.freeze()
-        gc.set_threshold(max(GC_THRESHOLD, gc.get_threshold()[0]), *gc.get_threshold()[1:])
+        thresholds = gc.get_threshold()
+        self._gc_threshold = max(GC_THRESHOLD, thresholds[0])
+        self._adjust_gc()
         with stop_on_signals(self.ask_to_stop), _short_switch_interval():
             self.start()
             try:
@@ -200,6 +203,18 @@ class Worker:
                     self._check_database_file()
             finally:
                 self.stop()
+                self._gc_threshold = None
+                gc.set_threshold(*thresholds)
+
+    def _adjust_gc(self) -> None:
+        """Collect cycles less often while many tasks are held.
+
+        Python collects when there are so many new objects. Those of a held task are freed by their reference counts
+        when it ends, and a worker that holds thousands has handlers that run for microseconds.
+        """
+        if self._gc_threshold is not None:
+            threshold = self._gc_threshold + GC_THRESHOLD_PER_TASK * len(self.held)
+            gc.set_threshold(threshold, *gc.get_threshold()[1:])
 
     def _check_database_file(self) -> None:
         """Wait for a database file that was moved. Raise if it was replaced, and still is at the next check."""
@@ -306,6 +321,7 @@ class Worker:
         tasks, engine, reporter = self.app.tasks, self.app.engine, self.reporter
         attempts = [Attempt(a, tasks[a.kind], reporter, engine) for a in claimed]
         self.held.add(attempts, sent_at)
+        self._adjust_gc()
         if self._state == "stopping":
             self._release(attempts, STOPPING)
             return

@@ -48,6 +48,10 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
     t.correlation_id, t.trace, t.job, t.stage, t.control, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
 
+-- name: texts_of_tasks
+-- row: TaskTextsRow
+SELECT t.key, t.payload, t.input FROM onetray.task AS t WHERE t.key {in:keys:bigint}
+
 -- name: heads_of_queue
 SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit
 

@@ -82,6 +82,8 @@ class SqliteStore(Store):
         self._file: OpenFile | None = None
         self.last_event = 0
         """The id of the newest event after the last transaction of this store."""
+        self._newest = 0
+        """The time of that event."""
         self._data_version: int | None = None
         """Of the database after that transaction: another one means that somebody else has written since."""
         self._writer = self._connect()
@@ -142,9 +144,13 @@ class SqliteStore(Store):
                 # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
                     self._file.check_in(connection)
-                tx.write_last_event()
+                has_events = tx.last_event != self.last_event
+                if has_events:
+                    tx.write_last_event()
                 connection.execute("COMMIT")
-                self.last_event, self._data_version = tx.last_event, connection.data_version()
+                if has_events:
+                    self.last_event, self._newest = tx.last_event, tx.now
+                self._data_version = connection.data_version()
             except (apsw.CorruptError, apsw.NotADBError) as e:
                 _roll_back(connection)
                 raise self._overwritten(str(e)) from e
@@ -168,6 +174,7 @@ class SqliteStore(Store):
         """Read the newest event's id and time. A lower id than before means a database restored in place."""
         known, self._data_version = self._data_version, None
         if connection.data_version() == known:
+            self.time.observe(self._newest)
             return
         last, newest = _end_of_log(connection)
         if last < self.last_event and self._file is not None:
@@ -175,7 +182,7 @@ class SqliteStore(Store):
         if not self.last_event:
             # Workers that have written no event lately may have sent heartbeats.
             newest = max(newest, _number(connection, LAST_HEARTBEAT))
-        self.last_event = last
+        self.last_event, self._newest = last, newest
         self.time.observe(newest)
 
     def _overwritten(self, why: str) -> DatabaseReplaced:

@@ -38,7 +38,7 @@ class SqliteTx:
         self.names: InternedNames = store.names
         self.mixed = store.mixed
         self._now = store.time.now()
-        self.last_event = self._last_event_before = store.last_event
+        self.last_event = store.last_event
         self.wakes = False
         self.work: NewWork[int] = NewWork()
 
@@ -90,8 +90,7 @@ class SqliteTx:
 
     def write_last_event(self) -> None:
         """Record which ids are taken: once, at the end of the transaction."""
-        if self.last_event != self._last_event_before:
-            self._connection.execute("UPDATE counter SET value = ? WHERE name = 'event_id'", (self.last_event,))
+        self._connection.execute("UPDATE counter SET value = ? WHERE name = 'event_id'", (self.last_event,))
 
     def _record(self, event: int, rows: Iterable[NewRow]) -> None:
         """Write rows of the log, whose events have the ids from this one on."""

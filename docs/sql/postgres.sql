@@ -63,6 +63,12 @@ WHERE kind = ANY(:kinds::integer[]) AND (probing = 1 OR kind = ANY(:failed::inte
 UPDATE onetray.breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
     why = b.why, opened_by = b.opened_by FROM unnest(:recent::text[], :opened_at::bigint[], :open_until::bigint[], :probing::integer[], :why::text[], :opened_by::text[], :kind::integer[]) AS b(recent, opened_at, open_until, probing, why, opened_by, kind) WHERE breaker.kind = b.kind;
 
+-- name: lock_open_breakers
+SELECT kind FROM onetray.breaker WHERE kind = ANY(:kinds::integer[]) AND open_until IS NOT NULL ORDER BY kind FOR UPDATE;
+
+-- name: breaker_opened
+SELECT kind FROM onetray.breaker WHERE kind = :kind AND opened_at >= :since AND opened_by = :by AND why = :why;
+
 -- name: close_breakers
 UPDATE onetray.breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
 WHERE kind = ANY(:kinds::integer[]);
@@ -1098,7 +1104,7 @@ DELETE FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: prune_deletions
 DELETE FROM onetray.event_batch WHERE id IN (
-    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+    SELECT e.id FROM onetray.event_batch AS e WHERE (e.type = 'job.deleted' OR e.type IN ('queue.paused', 'queue.resumed', 'breaker.opened', 'breaker.closed', 'token.created', 'token.revoked')) AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
@@ -1936,7 +1942,10 @@ WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND (
 ) IS NOT NULL;
 
 -- name: pause_queue
-UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key;
+
+-- name: resume_queue
+UPDATE onetray.queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
 -- name: set_progress
 INSERT INTO onetray.progress (task, at, attempt, done, total, message, job, seq)
@@ -2378,25 +2387,27 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
                 AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
-INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)
-VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+INSERT INTO onetray.token (id, hash, name, namespace, scopes, member_of, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :member_of, :created_at, :expires_at)
 ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
 WHERE token.hash = excluded.hash;
 
 -- name: tokens
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
 ORDER BY created_at DESC, id LIMIT :limit;
 
 -- name: tokens_by_id
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.token WHERE id = ANY(:ids::text[]);
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.token WHERE id = ANY(:ids::text[]);
 
 -- name: any_token
 SELECT 1 FROM onetray.token LIMIT 1;
 
 -- name: revoke_token
-UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL RETURNING id;
 
 -- name: use_token
 UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);

@@ -63,6 +63,12 @@ WHERE kind IN (SELECT value FROM json_each(:kinds)) AND (probing = 1 OR kind IN 
 UPDATE breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
     why = b.why, opened_by = b.opened_by FROM (SELECT value ->> 0 AS recent, value ->> 1 AS opened_at, value ->> 2 AS open_until, value ->> 3 AS probing, value ->> 4 AS why, value ->> 5 AS opened_by, value ->> 6 AS kind FROM json_each(:batch)) AS b WHERE breaker.kind = b.kind;
 
+-- name: lock_open_breakers
+SELECT kind FROM breaker WHERE kind IN (SELECT value FROM json_each(:kinds)) AND open_until IS NOT NULL ORDER BY kind;
+
+-- name: breaker_opened
+SELECT kind FROM breaker WHERE kind = :kind AND opened_at >= :since AND opened_by = :by AND why = :why;
+
 -- name: close_breakers
 UPDATE breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
 WHERE kind IN (SELECT value FROM json_each(:kinds));
@@ -1098,7 +1104,7 @@ DELETE FROM task WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: prune_deletions
 DELETE FROM event_batch WHERE id IN (
-    SELECT e.id FROM event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+    SELECT e.id FROM event_batch AS e WHERE (e.type = 'job.deleted' OR e.type IN ('queue.paused', 'queue.resumed', 'breaker.opened', 'breaker.closed', 'token.created', 'token.revoked')) AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
@@ -1936,7 +1942,10 @@ WHERE q.key IN (SELECT value FROM json_each(:keys)) AND q.paused_at IS NULL AND 
 ) IS NOT NULL;
 
 -- name: pause_queue
-UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key;
+
+-- name: resume_queue
+UPDATE queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
 -- name: set_progress
 INSERT INTO progress (task, at, attempt, done, total, message, job, seq)
@@ -2376,25 +2385,27 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
                 AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
-INSERT INTO token (id, hash, name, namespace, scopes, created_at, expires_at)
-VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+INSERT INTO token (id, hash, name, namespace, scopes, member_of, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :member_of, :created_at, :expires_at)
 ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
 WHERE token.hash = excluded.hash;
 
 -- name: tokens
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, :now AS seen_at FROM token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, :now AS seen_at
+FROM token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
 ORDER BY created_at DESC, id LIMIT :limit;
 
 -- name: tokens_by_id
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, :now AS seen_at FROM token WHERE id IN (SELECT value FROM json_each(:ids));
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, :now AS seen_at
+FROM token WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: any_token
 SELECT 1 FROM token LIMIT 1;
 
 -- name: revoke_token
-UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL RETURNING id;
 
 -- name: use_token
 UPDATE token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);

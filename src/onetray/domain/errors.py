@@ -10,6 +10,7 @@
     │   └── UnknownVerb       there is no such command
     ├── Unauthorized          the token is missing or not valid
     ├── Forbidden             the token does not allow this
+    │   ├── NotApprover       the approval names somebody else
     │   ├── NotLocal          a server without tokens accepts only requests from its own machine
     │   ├── WrongHost         the Host header does not name this server
     │   └── WrongOrigin       the Origin header names a page that this server does not allow
@@ -136,6 +137,12 @@ class Forbidden(OnetrayError):
     """The token does not allow this."""
 
     code, status = "forbidden", 403
+
+
+class NotApprover(Forbidden):
+    """Only the user or the group that the approval names may answer it."""
+
+    code = "not_approver"
 
 
 class NotLocal(Forbidden):

@@ -89,7 +89,7 @@ def prune_flows(tx: Tx, old: OldJobs, max_members: int | None = None) -> list[in
 
 
 def prune_deletions(tx: Tx, old: OldJobs) -> list[int]:
-    """Delete the notes about jobs that were deleted by their ids. Returns the ids of the notes."""
+    """Delete the notes about deleted jobs, queues, breakers and tokens, which belong to no job. Returns their ids."""
     return [id_ for (id_,) in tx.query("prune_deletions", before=old.before, ns=old.ns, limit=old.limit)]
 
 
@@ -143,7 +143,7 @@ def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:
 
 
 class Retention:
-    """The background scan: tasks, then flows, then notes about deleted jobs, then kinds that nothing uses.
+    """The background scan: tasks, then flows, then notes that belong to no job, then kinds that nothing uses.
 
     After each step it pauses for longer than the step took.
     """

@@ -271,6 +271,8 @@ class TokenRow(NamedTuple):
     revoked_at: int | None
     used_at: int | None
     hash: str
+    member_of: str
+    """Its groups, as JSON."""
     seen_at: int
 
 

@@ -33,7 +33,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
-from onetray.domain.lifecycle import HELD, MACHINES, OPEN, PAUSED
+from onetray.domain.lifecycle import AUDIT_TYPES, HELD, MACHINES, OPEN, PAUSED
 from onetray.domain.machine import BadLifecycle
 from onetray.store.row_types import RowMaker, row_maker
 
@@ -81,8 +81,9 @@ STATES = {
     "task.held": quoted(HELD),
     "task.paused": quoted(PAUSED),
     "task.unheld": quoted(s for s in OPEN if s not in HELD),
+    "audit_types": quoted(AUDIT_TYPES),
 }
-"""The lists of states that a statement can include."""
+"""The lists of states, and of types of events, that a statement can include."""
 
 WORDS: dict[str, dict[str, Word]] = {
     SQLITE: {

@@ -125,9 +125,9 @@ FROM dead_letter AS d JOIN task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM task AS t WHERE t.key = :key;
 
 -- name: declared_flow
@@ -723,9 +723,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM task AS t
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM task AS p JOIN stage AS ps ON ps.key = p.stage
@@ -1173,9 +1173,9 @@ WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 UPDATE lease SET request_key = NULL WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: claimed_again
--- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job)
+-- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
-    t.trace, t.lease, t.state, t.queue, t.job
+    t.trace, t.lease, t.state, t.queue, t.job, t.idempotency_key
 FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys)) ORDER BY t.key;
 
 -- name: lock_leases
@@ -1964,6 +1964,11 @@ INSERT INTO checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS body FROM json_each(:batch)) AS b WHERE true
 ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
 
+-- name: copy_checkpoints
+INSERT INTO checkpoint (task, at, attempt, body)
+SELECT b.key, c.at, 0, c.body FROM checkpoint AS c JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM json_each(:batch)) AS b ON c.task = b.task
+WHERE EXISTS (SELECT 1 FROM task AS o WHERE o.key = c.task AND o.state <> :succeeded);
+
 -- name: checkpoint_of
 SELECT c.body
 FROM checkpoint AS c JOIN task AS t ON t.key = c.task JOIN namespace AS n ON n.key = t.ns
@@ -2143,16 +2148,16 @@ SELECT l.*, :now AS seen_at FROM (
 ) AS l;
 
 -- name: claim_any
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit;
 
 -- name: claim_head
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, max(:now, t.run_at, t.updated_at) AS seen_at
 FROM (
     SELECT r.rank, r.task FROM ready AS r
     WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
@@ -2161,9 +2166,9 @@ FROM (
 ) AS r JOIN task AS t ON t.key = r.task;
 
 -- name: claim_kind
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
@@ -2181,14 +2186,14 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
 -- name: insert_task
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, key AS place FROM json_each(:batch)) AS b;
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS idempotency_key, value ->> 19 AS correlation_id, value ->> 20 AS trace, value ->> 21 AS payload, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_member
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
 SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, value ->> 21 AS stage, value ->> 22 AS name, value ->> 23 AS unmet, value ->> 24 AS control, value ->> 25 AS context, value ->> 26 AS spawned_by, key AS place FROM json_each(:batch)) AS b;
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS idempotency_key, value ->> 19 AS correlation_id, value ->> 20 AS trace, value ->> 21 AS payload, value ->> 22 AS stage, value ->> 23 AS name, value ->> 24 AS unmet, value ->> 25 AS control, value ->> 26 AS context, value ->> 27 AS spawned_by, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_ready
 INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b;

@@ -68,7 +68,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "DeadLetter": schema_of(DeadLetter, kind=STRING, payload={}),
     "Assignment": record(
         {
-            **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "correlation_id"), STRING),
+            **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "idempotency_key",
+                            "correlation_id"), STRING),
             "fence": INTEGER, "attempt": INTEGER, "lease_id": STRING, "lease_s": {"type": "number"},
             "lease_expires_at": TIME, "payload": {}, "input": {}, "trace": of_type(str | None), "policy": ref(Policy),
             "ticket": STRING, "actions": ACTIONS,

@@ -1111,7 +1111,10 @@ DELETE FROM onetray.event_batch WHERE id IN (
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM onetray.event_batch WHERE state IS NULL AND type = ANY(:types::text[]) AND ts < :before
+DELETE FROM onetray.event_batch WHERE id IN (
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type = ANY(:types::text[]) AND e.ts < :before
+    ORDER BY e.ts LIMIT :limit FOR UPDATE SKIP LOCKED
+)
 RETURNING coalesce(job, entity), id;
 
 -- name: prune_flow_events_by_id
@@ -1875,6 +1878,29 @@ SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM onetray.event_batch AS eb 
 -- name: count_first_events
 SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
 FROM (SELECT eb.size FROM onetray.event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r;
+
+-- name: add_tally
+INSERT INTO onetray.tally (ns, name, value) SELECT b.ns, b.name, b.value FROM unnest(:ns::integer[], :name::text[], :value::bigint[]) AS b(ns, name, value) WHERE true
+ON CONFLICT (ns, name) DO UPDATE SET value = tally.value + excluded.value;
+
+-- name: tallies
+SELECT y.name, y.value FROM onetray.tally AS y JOIN onetray.namespace AS n ON n.key = y.ns WHERE n.name = :namespace;
+
+-- name: count_workers
+SELECT count(*) FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- name: tasks_of_workers
+-- row: WorkerTasksRow(name, running, claimed)
+SELECT w.name, w.running, w.claimed FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+UNION ALL
+SELECT l.worker, sum(CASE WHEN t.state = :running THEN 1 ELSE 0 END), count(*)
+FROM onetray.lease AS l JOIN onetray.namespace AS o ON o.key = l.ns CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
+    JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM onetray.worker AS r
+    WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+GROUP BY l.worker ORDER BY 1 LIMIT :limit;
 
 -- name: namespaces
 SELECT key, name FROM onetray.namespace;

@@ -1111,7 +1111,10 @@ DELETE FROM event_batch WHERE id IN (
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM event_batch WHERE state IS NULL AND type IN (SELECT value FROM json_each(:types)) AND ts < :before
+DELETE FROM event_batch WHERE id IN (
+    SELECT e.id FROM event_batch AS e WHERE e.state IS NULL AND e.type IN (SELECT value FROM json_each(:types)) AND e.ts < :before
+    ORDER BY e.ts LIMIT :limit
+)
 RETURNING coalesce(job, entity), id;
 
 -- name: prune_flow_events_by_id
@@ -1875,6 +1878,29 @@ SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM event_batch AS eb WHERE eb
 -- name: count_first_events
 SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
 FROM (SELECT eb.size FROM event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r;
+
+-- name: add_tally
+INSERT INTO tally (ns, name, value) SELECT b.ns, b.name, b.value FROM (SELECT value ->> 0 AS ns, value ->> 1 AS name, value ->> 2 AS value FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (ns, name) DO UPDATE SET value = tally.value + excluded.value;
+
+-- name: tallies
+SELECT y.name, y.value FROM tally AS y JOIN namespace AS n ON n.key = y.ns WHERE n.name = :namespace;
+
+-- name: count_workers
+SELECT count(*) FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > :now;
+
+-- name: tasks_of_workers
+-- row: WorkerTasksRow(name, running, claimed)
+SELECT w.name, w.running, w.claimed FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > :now
+UNION ALL
+SELECT l.worker, sum(CASE WHEN t.state = :running THEN 1 ELSE 0 END), count(*)
+FROM lease AS l JOIN namespace AS o ON o.key = l.ns CROSS JOIN json_each(l.tasks) AS j
+    JOIN task AS t ON t.key = j.value AND t.lease = l.key
+WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM worker AS r
+    WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > :now)
+GROUP BY l.worker ORDER BY 1 LIMIT :limit;
 
 -- name: namespaces
 SELECT key, name FROM namespace;

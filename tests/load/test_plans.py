@@ -175,7 +175,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "delete_batches": {"keys": [event_of(key) for key in keys]},
         "prune_notes_of": {"keys": keys},
         "prune_deletions": {"before": FAR, "ns": None, "limit": limit},
-        "prune_notes": {"types": ["task.progressed"], "before": FAR},
+        "prune_notes": {"types": ["task.progressed"], "before": FAR, "limit": 1_000},
         "last_event_id": {},
         "outcomes_of_attempt": {"key": keys[0], "fence": 1},
         "prunable_jobs": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},

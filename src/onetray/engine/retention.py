@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from onetray.domain.clock import SECOND
@@ -140,6 +140,33 @@ def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:
     for i in range(0, len(keys), _DELETE_STEP):
         for table in tables:
             tx.query(f"prune_{table}", keys=keys[i : i + _DELETE_STEP])
+
+
+class OldNotes:
+    """Deletes notes of some types after their TTL: at most MAX_LIMIT in one transaction."""
+
+    def __init__(self, store: Store, types: Sequence[str], ttl_s: float) -> None:
+        self._store, self._types, self._ttl_us = store, list(types), int(ttl_s * SECOND)
+        self._round_s, self._next_at = min(ROUND_S, max(1.0, ttl_s / 10)), float("-inf")
+
+    def step(self) -> int:
+        """Delete some, unless the last round has found too few. Returns how many."""
+        if not self._types or time.monotonic() < self._next_at:
+            return 0
+        removed = self.remove()
+        if removed < MAX_LIMIT:
+            self._next_at = time.monotonic() + self._round_s
+        return removed
+
+    def remove(self) -> int:
+        return self._store.write(self._remove)
+
+    def _remove(self, tx: Tx) -> int:
+        notes = tx.query("prune_notes", types=self._types, before=tx.now - self._ttl_us, limit=MAX_LIMIT)
+        if notes:
+            # Those of single tasks have none.
+            tx.batch("prune_flow_events_by_id", {"job": [job for job, _ in notes], "key": [id_ for _, id_ in notes]})
+        return len(notes)
 
 
 class Retention:

@@ -21,6 +21,7 @@ from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo, breaker_state
 from onetray.engine.breakers import close_breakers, record_opened
 from onetray.engine.pending_writes import actor
 from onetray.engine.reads import DatabaseReads, act, own_route, read
+from onetray.engine.tally import Tally
 from onetray.engine.task_api import TaskApi
 from onetray.redaction.answers import json_of_task, of_task, plain
 from onetray.store.base import Tx
@@ -33,9 +34,9 @@ KEEP_REGISTRATION_S = 86_400
 class WorkerApi(DatabaseReads):
     """The engine's methods about workers, breakers, progress and checkpoints, on a database."""
 
-    def __init__(self, tasks: TaskApi) -> None:
+    def __init__(self, tasks: TaskApi, tally: Tally) -> None:
         super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
-        self._tasks = tasks
+        self._tasks, self._tally = tasks, tally
 
     @read(of_task)
     def progress_of(self, task: str, *, namespace: str = "default") -> TaskProgress | None:
@@ -83,6 +84,7 @@ class WorkerApi(DatabaseReads):
             tx.query("delete_expired_workers", before=tx.now - KEEP_REGISTRATION_S * SECOND)
 
         self.store.write(register)
+        self._tally.write()
 
     @own_route
     def worker_leave(self, name: str, *, namespace: str = "default") -> None:

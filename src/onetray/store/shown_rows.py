@@ -261,6 +261,14 @@ class BreakerDetails(NamedTuple):
     seen_at: int
 
 
+class WorkerTasksRow(NamedTuple):
+    """The tasks that a worker holds."""
+
+    name: str
+    running: int
+    claimed: int
+
+
 class TokenRow(NamedTuple):
     id: str
     name: str

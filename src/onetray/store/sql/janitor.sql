@@ -116,7 +116,11 @@ DELETE FROM onetray.event_batch WHERE id IN (
 RETURNING id
 
 -- name: prune_notes
-DELETE FROM onetray.event_batch WHERE state IS NULL AND type {in:types:text} AND ts < :before
+-- Skips notes that another janitor is deleting.
+DELETE FROM onetray.event_batch WHERE id IN (
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type {in:types:text} AND e.ts < :before
+    ORDER BY e.ts LIMIT :limit {skip_locked_due}
+)
 RETURNING coalesce(job, entity), id
 
 -- name: prune_flow_events_by_id

@@ -1104,7 +1104,7 @@ DELETE FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: prune_deletions
 DELETE FROM onetray.event_batch WHERE id IN (
-    SELECT e.id FROM onetray.event_batch AS e WHERE (e.type = 'job.deleted' OR e.type IN ('queue.paused', 'queue.resumed', 'breaker.opened', 'breaker.closed', 'token.created', 'token.revoked')) AND e.ts <= :before
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = :type AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
@@ -1113,7 +1113,7 @@ RETURNING id;
 -- name: prune_notes
 DELETE FROM onetray.event_batch WHERE id IN (
     SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type = ANY(:types::text[]) AND e.ts < :before
-    ORDER BY e.ts LIMIT :limit FOR UPDATE SKIP LOCKED
+    LIMIT :limit FOR UPDATE SKIP LOCKED
 )
 RETURNING coalesce(job, entity), id;
 

@@ -1104,7 +1104,7 @@ DELETE FROM task WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: prune_deletions
 DELETE FROM event_batch WHERE id IN (
-    SELECT e.id FROM event_batch AS e WHERE (e.type = 'job.deleted' OR e.type IN ('queue.paused', 'queue.resumed', 'breaker.opened', 'breaker.closed', 'token.created', 'token.revoked')) AND e.ts <= :before
+    SELECT e.id FROM event_batch AS e WHERE e.type = :type AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
@@ -1113,7 +1113,7 @@ RETURNING id;
 -- name: prune_notes
 DELETE FROM event_batch WHERE id IN (
     SELECT e.id FROM event_batch AS e WHERE e.state IS NULL AND e.type IN (SELECT value FROM json_each(:types)) AND e.ts < :before
-    ORDER BY e.ts LIMIT :limit
+    LIMIT :limit
 )
 RETURNING coalesce(job, entity), id;
 

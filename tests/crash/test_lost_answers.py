@@ -14,16 +14,18 @@ import pytest
 import onetray
 from onetray import Onetray, failpoints
 from onetray.domain.clock import SECOND
+from onetray.domain.commands import Beat
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
 from onetray.domain.lifecycle import AUDIT_TYPES
 from onetray.domain.policy import Policy
-from onetray.domain.task import Assignment
+from onetray.domain.task import Assignment, Verdict
 from onetray.domain.token import hash_of, parts_of
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.http_keys import HeldKey
 from onetray.engine.retention import Retention
+from onetray.engine.tally import RENEWALS
 from onetray.store import old_events, open_store
 from onetray.store.schema import migrations
 from tests.support import version_12
@@ -282,6 +284,17 @@ def prune_notes(direct: Engine, n: str) -> Steps:
     assert note not in [event.type for event in direct.events(a.id, namespace=f"notes{n}")]
 
 
+def write_tally(direct: Engine, n: str) -> Steps:
+    def count_and_write(engine: Engine) -> None:
+        engine.tally.count([Beat(task=1, namespace=f"tally{n}")] * 3, [Verdict()] * 3)
+        engine.tally.write()
+        # What could not be written is written the next time.
+        engine.tally.write()
+
+    yield count_and_write
+    assert direct.tally.totals(f"tally{n}") == {RENEWALS: 3}
+
+
 def expire_leases(direct: Engine, n: str) -> Steps:
     submit(direct, namespace=f"leases{n}")
     a = take(direct, namespace=f"leases{n}")
@@ -339,7 +352,8 @@ CASES: dict[Case, tuple[str, ...]] = {
     forget_flow: ("forget_flow",),
     prune: ("prune",),
     prune_jobs: ("prune_jobs", "_delete"),
-    prune_notes: ("prune_notes",),
+    prune_notes: ("remove",),
+    write_tally: ("write",),
     delete_job: ("run",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.
     expire_leases: ("expire_leases", "_expire_one_by_one"),

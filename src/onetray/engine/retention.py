@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from onetray.domain.clock import SECOND
+from onetray.domain.lifecycle import AUDIT_TYPES
 from onetray.engine.unused_kinds import UnusedKinds
 from onetray.store.base import Store, Tx
 from onetray.store.event_log import without
@@ -27,6 +28,9 @@ from onetray.store.event_rows import EventBatch
 _KEY_TABLES = ("unique_keys", "idempotency")
 TASK_TABLES = ("aliases", "dead_letters", "logs", "progress", "checkpoints", "tasks")
 _DELETE_STEP = 10_000
+JOB_DELETED = "job.deleted"
+OF_NO_JOB = (JOB_DELETED, *AUDIT_TYPES)
+"""The types of notes that belong to no job."""
 _LAST_KEY = 2**62
 _NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "tasks"}
 
@@ -90,7 +94,13 @@ def prune_flows(tx: Tx, old: OldJobs, max_members: int | None = None) -> list[in
 
 def prune_deletions(tx: Tx, old: OldJobs) -> list[int]:
     """Delete the notes about deleted jobs, queues, breakers and tokens, which belong to no job. Returns their ids."""
-    return [id_ for (id_,) in tx.query("prune_deletions", before=old.before, ns=old.ns, limit=old.limit)]
+    ids: list[int] = []
+    # Type by type: so the index has them in the order of their times.
+    for type_ in OF_NO_JOB:
+        if len(ids) < old.limit:
+            found = {"before": old.before, "ns": old.ns, "limit": old.limit - len(ids)}
+            ids += [id_ for (id_,) in tx.query("prune_deletions", type=type_, **found)]
+    return ids
 
 
 def delete_keys(tx: Tx, jobs: list[int]) -> list[int]:

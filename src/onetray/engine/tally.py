@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from threading import Lock
 
 from onetray.domain.commands import Beat, Command
-from onetray.domain.errors import LeaseLost, OnetrayError
+from onetray.domain.errors import LeaseLost, OnetrayError, OutcomeUnknown
 from onetray.domain.task import Verdict
 from onetray.store.base import Store, Tx
 
@@ -68,6 +68,9 @@ class Tally:
             rows = sorted((ns_of[namespace], name, number) for (namespace, name), number in counts.items())
             columns = dict(zip(("ns", "name", "value"), map(list, zip(*rows, strict=True)), strict=True))
             self._store.write(lambda tx: _add_rows(tx, columns), again=False)
+        except OutcomeUnknown as e:
+            # Rather too few than twice.
+            logger.debug("some counts of this process may be lost: %s", e)
         except OnetrayError as e:
             logger.debug("the counts of this process are written later: %s", e)
             with self._lock:

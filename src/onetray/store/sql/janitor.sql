@@ -107,9 +107,9 @@ DELETE FROM onetray.log WHERE task {in:keys:bigint}
 DELETE FROM onetray.task WHERE key {in:keys:bigint}
 
 -- name: prune_deletions
--- Notes about deleted jobs, queues, breakers and tokens.
+-- Notes that belong to no job.
 DELETE FROM onetray.event_batch WHERE id IN (
-    SELECT e.id FROM onetray.event_batch AS e WHERE (e.type = 'job.deleted' OR e.type IN ({audit_types})) AND e.ts <= :before
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = :type AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
@@ -119,7 +119,7 @@ RETURNING id
 -- Skips notes that another janitor is deleting.
 DELETE FROM onetray.event_batch WHERE id IN (
     SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type {in:types:text} AND e.ts < :before
-    ORDER BY e.ts LIMIT :limit {skip_locked_due}
+    LIMIT :limit {skip_locked_due}
 )
 RETURNING coalesce(job, entity), id
 

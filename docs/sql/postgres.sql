@@ -63,6 +63,12 @@ WHERE kind = ANY(:kinds::integer[]) AND (probing = 1 OR kind = ANY(:failed::inte
 UPDATE onetray.breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
     why = b.why, opened_by = b.opened_by FROM unnest(:recent::text[], :opened_at::bigint[], :open_until::bigint[], :probing::integer[], :why::text[], :opened_by::text[], :kind::integer[]) AS b(recent, opened_at, open_until, probing, why, opened_by, kind) WHERE breaker.kind = b.kind;
 
+-- name: lock_open_breakers
+SELECT kind FROM onetray.breaker WHERE kind = ANY(:kinds::integer[]) AND open_until IS NOT NULL ORDER BY kind FOR UPDATE;
+
+-- name: breaker_opened
+SELECT kind FROM onetray.breaker WHERE kind = :kind AND opened_at >= :since AND opened_by = :by AND why = :why;
+
 -- name: close_breakers
 UPDATE onetray.breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
 WHERE kind = ANY(:kinds::integer[]);
@@ -119,9 +125,9 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM onetray.task AS t WHERE t.key = :key;
 
 -- name: declared_flow
@@ -717,9 +723,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM onetray.ta
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM onetray.task AS t WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM onetray.task AS p JOIN onetray.stage AS ps ON ps.key = p.stage
@@ -1098,14 +1104,17 @@ DELETE FROM onetray.task WHERE key = ANY(:keys::bigint[]);
 
 -- name: prune_deletions
 DELETE FROM onetray.event_batch WHERE id IN (
-    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = :type AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM onetray.event_batch WHERE state IS NULL AND type = ANY(:types::text[]) AND ts < :before
+DELETE FROM onetray.event_batch WHERE id IN (
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type = ANY(:types::text[]) AND e.ts < :before
+    LIMIT :limit FOR UPDATE SKIP LOCKED
+)
 RETURNING coalesce(job, entity), id;
 
 -- name: prune_flow_events_by_id
@@ -1167,9 +1176,9 @@ WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 UPDATE onetray.lease SET request_key = NULL WHERE key = ANY(:keys::bigint[]);
 
 -- name: claimed_again
--- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job)
+-- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
-    t.trace, t.lease, t.state, t.queue, t.job
+    t.trace, t.lease, t.state, t.queue, t.job, t.idempotency_key
 FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]) ORDER BY t.key;
 
 -- name: lock_leases
@@ -1870,6 +1879,29 @@ SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM onetray.event_batch AS eb 
 SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
 FROM (SELECT eb.size FROM onetray.event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r;
 
+-- name: add_tally
+INSERT INTO onetray.tally (ns, name, value) SELECT b.ns, b.name, b.value FROM unnest(:ns::integer[], :name::text[], :value::bigint[]) AS b(ns, name, value) WHERE true
+ON CONFLICT (ns, name) DO UPDATE SET value = tally.value + excluded.value;
+
+-- name: tallies
+SELECT y.name, y.value FROM onetray.tally AS y JOIN onetray.namespace AS n ON n.key = y.ns WHERE n.name = :namespace;
+
+-- name: count_workers
+SELECT count(*) FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
+
+-- name: tasks_of_workers
+-- row: WorkerTasksRow(name, running, claimed)
+SELECT w.name, w.running, w.claimed FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+UNION ALL
+SELECT l.worker, sum(CASE WHEN t.state = :running THEN 1 ELSE 0 END), count(*)
+FROM onetray.lease AS l JOIN onetray.namespace AS o ON o.key = l.ns CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
+    JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM onetray.worker AS r
+    WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+GROUP BY l.worker ORDER BY 1 LIMIT :limit;
+
 -- name: namespaces
 SELECT key, name FROM onetray.namespace;
 
@@ -1936,7 +1968,10 @@ WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND (
 ) IS NOT NULL;
 
 -- name: pause_queue
-UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key;
+
+-- name: resume_queue
+UPDATE onetray.queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
 -- name: set_progress
 INSERT INTO onetray.progress (task, at, attempt, done, total, message, job, seq)
@@ -1954,6 +1989,11 @@ WHERE t.id = :id AND n.name = :namespace;
 INSERT INTO onetray.checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :body::text[]) AS b(key, at, attempt, body) WHERE true
 ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
+
+-- name: copy_checkpoints
+INSERT INTO onetray.checkpoint (task, at, attempt, body)
+SELECT b.key, c.at, 0, c.body FROM onetray.checkpoint AS c JOIN unnest(:key::bigint[], :task::bigint[]) AS b(key, task) ON c.task = b.task
+WHERE EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = c.task AND o.state <> :succeeded);
 
 -- name: checkpoint_of
 SELECT c.body
@@ -2134,16 +2174,16 @@ SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000
 ) AS l;
 
 -- name: claim_any
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
 -- name: claim_head
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at
 FROM (
     SELECT r.rank, r.task FROM onetray.ready AS r
     WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
@@ -2152,9 +2192,9 @@ FROM (
 ) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED;
 
 -- name: claim_kind
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
@@ -2172,14 +2212,14 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
 -- name: insert_task
 WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, place);
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :idempotency_key::text[], :correlation_id::text[], :trace::text[], :payload::text[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, place);
 
 -- name: insert_member
 WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
 SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :correlation_id::text[], :trace::text[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, place);
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :idempotency_key::text[], :correlation_id::text[], :trace::text[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, place);
 
 -- name: insert_ready
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind);
@@ -2378,25 +2418,27 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
                 AND g.state = ANY(:going_stages::text[]) AND h.state = ANY(:going_flows::text[])) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
-INSERT INTO onetray.token (id, hash, name, namespace, scopes, created_at, expires_at)
-VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+INSERT INTO onetray.token (id, hash, name, namespace, scopes, member_of, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :member_of, :created_at, :expires_at)
 ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
 WHERE token.hash = excluded.hash;
 
 -- name: tokens
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
 ORDER BY created_at DESC, id LIMIT :limit;
 
 -- name: tokens_by_id
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.token WHERE id = ANY(:ids::text[]);
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.token WHERE id = ANY(:ids::text[]);
 
 -- name: any_token
 SELECT 1 FROM onetray.token LIMIT 1;
 
 -- name: revoke_token
-UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL RETURNING id;
 
 -- name: use_token
 UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
@@ -2557,9 +2599,9 @@ WITH at AS (
     FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
 ), new AS (
     INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, events)
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, events)
     SELECT b.key, :id::uuid, b.job, :ns::integer, :queue::integer, :kind::integer, :policy::integer, :version::integer, :fence::integer, :priority::integer, :attempts::integer, :max_attempts::integer, :spared::integer, b.created_at, b.updated_at,
-    b.run_at, :state::text, :retry_of::bigint, :correlation_id::text, :trace::text, :payload::text, CAST(at.id AS text) FROM at, (
+    b.run_at, :state::text, :retry_of::bigint, :idempotency_key::text, :correlation_id::text, :trace::text, :payload::text, CAST(at.id AS text) FROM at, (
         SELECT n.key, n.key AS job, n.at AS created_at, n.at AS updated_at, n.at AS run_at
         FROM (SELECT nextval('onetray.entity_key') AS key, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS at) AS n
     ) AS b

@@ -63,6 +63,12 @@ WHERE kind IN (SELECT value FROM json_each(:kinds)) AND (probing = 1 OR kind IN 
 UPDATE breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
     why = b.why, opened_by = b.opened_by FROM (SELECT value ->> 0 AS recent, value ->> 1 AS opened_at, value ->> 2 AS open_until, value ->> 3 AS probing, value ->> 4 AS why, value ->> 5 AS opened_by, value ->> 6 AS kind FROM json_each(:batch)) AS b WHERE breaker.kind = b.kind;
 
+-- name: lock_open_breakers
+SELECT kind FROM breaker WHERE kind IN (SELECT value FROM json_each(:kinds)) AND open_until IS NOT NULL ORDER BY kind;
+
+-- name: breaker_opened
+SELECT kind FROM breaker WHERE kind = :kind AND opened_at >= :since AND opened_by = :by AND why = :why;
+
 -- name: close_breakers
 UPDATE breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
 WHERE kind IN (SELECT value FROM json_each(:kinds));
@@ -119,9 +125,9 @@ FROM dead_letter AS d JOIN task AS t ON t.key = d.task
 WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
 
 -- name: spec_of
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM task AS t WHERE t.key = :key;
 
 -- name: declared_flow
@@ -717,9 +723,9 @@ SELECT t.key, t.stage, CAST(t.id AS text) AS id, t.name, t.state FROM task AS t
 WHERE t.stage = :stage AND t.retry_of = :key;
 
 -- name: members_to_copy
--- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context)
+-- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM task AS t WHERE t.stage = :stage AND t.key > :after AND t.control = 0
     AND NOT EXISTS (SELECT 1 FROM task AS o WHERE o.key = t.retry_of AND o.stage = t.stage)
     AND NOT EXISTS (SELECT 1 FROM task AS p JOIN stage AS ps ON ps.key = p.stage
@@ -1098,14 +1104,17 @@ DELETE FROM task WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: prune_deletions
 DELETE FROM event_batch WHERE id IN (
-    SELECT e.id FROM event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+    SELECT e.id FROM event_batch AS e WHERE e.type = :type AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM event_batch WHERE state IS NULL AND type IN (SELECT value FROM json_each(:types)) AND ts < :before
+DELETE FROM event_batch WHERE id IN (
+    SELECT e.id FROM event_batch AS e WHERE e.state IS NULL AND e.type IN (SELECT value FROM json_each(:types)) AND e.ts < :before
+    LIMIT :limit
+)
 RETURNING coalesce(job, entity), id;
 
 -- name: prune_flow_events_by_id
@@ -1167,9 +1176,9 @@ WHERE ns = :ns AND worker = :worker AND request_key = :request_key ORDER BY part
 UPDATE lease SET request_key = NULL WHERE key IN (SELECT value FROM json_each(:keys));
 
 -- name: claimed_again
--- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job)
+-- row: ReclaimedRow(key, id, kind, policy, fence, attempts, payload, input, correlation_id, trace, lease, state, queue, job, idempotency_key)
 SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
-    t.trace, t.lease, t.state, t.queue, t.job
+    t.trace, t.lease, t.state, t.queue, t.job, t.idempotency_key
 FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys)) ORDER BY t.key;
 
 -- name: lock_leases
@@ -1870,6 +1879,29 @@ SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM event_batch AS eb WHERE eb
 SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
 FROM (SELECT eb.size FROM event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r;
 
+-- name: add_tally
+INSERT INTO tally (ns, name, value) SELECT b.ns, b.name, b.value FROM (SELECT value ->> 0 AS ns, value ->> 1 AS name, value ->> 2 AS value FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (ns, name) DO UPDATE SET value = tally.value + excluded.value;
+
+-- name: tallies
+SELECT y.name, y.value FROM tally AS y JOIN namespace AS n ON n.key = y.ns WHERE n.name = :namespace;
+
+-- name: count_workers
+SELECT count(*) FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > :now;
+
+-- name: tasks_of_workers
+-- row: WorkerTasksRow(name, running, claimed)
+SELECT w.name, w.running, w.claimed FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > :now
+UNION ALL
+SELECT l.worker, sum(CASE WHEN t.state = :running THEN 1 ELSE 0 END), count(*)
+FROM lease AS l JOIN namespace AS o ON o.key = l.ns CROSS JOIN json_each(l.tasks) AS j
+    JOIN task AS t ON t.key = j.value AND t.lease = l.key
+WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM worker AS r
+    WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > :now)
+GROUP BY l.worker ORDER BY 1 LIMIT :limit;
+
 -- name: namespaces
 SELECT key, name FROM namespace;
 
@@ -1936,7 +1968,10 @@ WHERE q.key IN (SELECT value FROM json_each(:keys)) AND q.paused_at IS NULL AND 
 ) IS NOT NULL;
 
 -- name: pause_queue
-UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key;
+UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key;
+
+-- name: resume_queue
+UPDATE queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
 -- name: set_progress
 INSERT INTO progress (task, at, attempt, done, total, message, job, seq)
@@ -1954,6 +1989,11 @@ WHERE t.id = :id AND n.name = :namespace;
 INSERT INTO checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS body FROM json_each(:batch)) AS b WHERE true
 ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body;
+
+-- name: copy_checkpoints
+INSERT INTO checkpoint (task, at, attempt, body)
+SELECT b.key, c.at, 0, c.body FROM checkpoint AS c JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM json_each(:batch)) AS b ON c.task = b.task
+WHERE EXISTS (SELECT 1 FROM task AS o WHERE o.key = c.task AND o.state <> :succeeded);
 
 -- name: checkpoint_of
 SELECT c.body
@@ -2134,16 +2174,16 @@ SELECT l.*, :now AS seen_at FROM (
 ) AS l;
 
 -- name: claim_any
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit;
 
 -- name: claim_head
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, max(:now, t.run_at, t.updated_at) AS seen_at
 FROM (
     SELECT r.rank, r.task FROM ready AS r
     WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
@@ -2152,9 +2192,9 @@ FROM (
 ) AS r JOIN task AS t ON t.key = r.task;
 
 -- name: claim_kind
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, max(:now, t.run_at, t.updated_at) AS seen_at FROM ready AS r JOIN task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM breaker AS br WHERE br.open_until IS NOT NULL))
     AND EXISTS (SELECT 1 FROM queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
@@ -2172,14 +2212,14 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
 -- name: insert_task
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, key AS place FROM json_each(:batch)) AS b;
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS idempotency_key, value ->> 19 AS correlation_id, value ->> 20 AS trace, value ->> 21 AS payload, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_member
 INSERT INTO task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
 SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS correlation_id, value ->> 19 AS trace, value ->> 20 AS payload, value ->> 21 AS stage, value ->> 22 AS name, value ->> 23 AS unmet, value ->> 24 AS control, value ->> 25 AS context, value ->> 26 AS spawned_by, key AS place FROM json_each(:batch)) AS b;
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(:event + b.place AS text) FROM (SELECT value ->> 0 AS key, value ->> 1 AS id, value ->> 2 AS job, value ->> 3 AS ns, value ->> 4 AS queue, value ->> 5 AS kind, value ->> 6 AS policy, value ->> 7 AS version, value ->> 8 AS fence, value ->> 9 AS priority, value ->> 10 AS attempts, value ->> 11 AS max_attempts, value ->> 12 AS spared, value ->> 13 AS created_at, value ->> 14 AS updated_at, value ->> 15 AS run_at, value ->> 16 AS state, value ->> 17 AS retry_of, value ->> 18 AS idempotency_key, value ->> 19 AS correlation_id, value ->> 20 AS trace, value ->> 21 AS payload, value ->> 22 AS stage, value ->> 23 AS name, value ->> 24 AS unmet, value ->> 25 AS control, value ->> 26 AS context, value ->> 27 AS spawned_by, key AS place FROM json_each(:batch)) AS b;
 
 -- name: insert_ready
 INSERT INTO ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM (SELECT value ->> 0 AS queue, value ->> 1 AS rank, value ->> 2 AS key, value ->> 3 AS kind FROM json_each(:batch)) AS b;
@@ -2376,25 +2416,27 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.
                 AND g.state IN (SELECT value FROM json_each(:going_stages)) AND h.state IN (SELECT value FROM json_each(:going_flows))) > 0)) ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset;
 
 -- name: add_token
-INSERT INTO token (id, hash, name, namespace, scopes, created_at, expires_at)
-VALUES (:id, :hash, :name, :namespace, :scopes, :created_at, :expires_at)
+INSERT INTO token (id, hash, name, namespace, scopes, member_of, created_at, expires_at)
+VALUES (:id, :hash, :name, :namespace, :scopes, :member_of, :created_at, :expires_at)
 ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, expires_at = excluded.expires_at
 WHERE token.hash = excluded.hash;
 
 -- name: tokens
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, :now AS seen_at FROM token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, :now AS seen_at
+FROM token WHERE CAST(:of_namespace AS text) IS NULL OR namespace = :of_namespace
 ORDER BY created_at DESC, id LIMIT :limit;
 
 -- name: tokens_by_id
--- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, seen_at)
-SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, :now AS seen_at FROM token WHERE id IN (SELECT value FROM json_each(:ids));
+-- row: TokenRow(id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, seen_at)
+SELECT id, name, namespace, scopes, created_at, expires_at, revoked_at, used_at, hash, member_of, :now AS seen_at
+FROM token WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: any_token
 SELECT 1 FROM token LIMIT 1;
 
 -- name: revoke_token
-UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL;
+UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL RETURNING id;
 
 -- name: use_token
 UPDATE token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);

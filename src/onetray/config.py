@@ -44,6 +44,9 @@ class EngineConfig:
     """How long a kind's policy is cached: a submit may use one that is this old."""
     call_timeout_s: float = 60.0
     """How long a call waits for an unavailable database before it raises Unavailable."""
+    note_types: tuple[str, ...] = ("task.heartbeat",)
+    """Events without a transition that the janitor deletes after `note_ttl_s`. All others stay as long as their job."""
+    note_ttl_s: float = 86_400.0
     clock_skew_s: float = 5.0
     """SQLite: how far the clock may be behind the newest time in the database before a warning is logged."""
     pooler: bool = False

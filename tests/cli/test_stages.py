@@ -36,22 +36,22 @@ def test_a_stage_is_approved_by_its_flow_and_name(place: Place) -> None:
 
 def test_the_input_of_an_approval_must_fit_its_form(place: Place) -> None:
     _, stage = waiting(place, {"type": "object", "required": ["sum"]})
-    done = called("stages", "approve", stage, *place.at, "--input", "{}")
+    done = called("stages", "approve", stage, *place.at, "--by", "ann", "--input", "{}")
     assert (done.exit_code, one_line(done.stderr)) == (2, True)
-    assert told("stages", "approve", stage, *place.at, "--input", '{"sum": 3}')["state"] == "pending"
+    assert told("stages", "approve", stage, *place.at, "--by", "ann", "--input", '{"sum": 3}')["state"] == "pending"
 
 
 def test_a_stage_is_rejected_for_a_reason(place: Place) -> None:
     flow, stage = waiting(place)
     assert called("stages", "reject", stage, *place.at).exit_code == 2
-    assert told("stages", "reject", stage, *place.at, "--reason", "too dear")["state"] == "failed"
+    assert told("stages", "reject", stage, *place.at, "--by", "ann", "--reason", "too dear")["state"] == "failed"
     assert place.engine.flow(flow).state == "failed"
     assert place.engine.stage(stage).answer["note"] == "too dear"
 
 
 def test_a_stage_is_skipped_once(place: Place) -> None:
     _, stage = waiting(place)
-    assert told("stages", "skip", stage[-8:], *place.at)["state"] == "skipped"
+    assert told("stages", "skip", stage[-8:], *place.at, "--by", "ann")["state"] == "skipped"
     done = called("stages", "approve", stage, *place.at)
     assert (done.exit_code, one_line(done.stderr)) == (5, True)
 

@@ -7,8 +7,10 @@ import pytest
 
 from onetray import (
     Engine,
+    InvalidInput,
     Onetray,
     OnetrayError,
+    PermanentError,
     Policy,
     StageSpec,
     TaskContext,
@@ -89,6 +91,50 @@ def test_the_idempotency_key_stays_and_the_fence_rises(app: Onetray, harness: Ha
     job = look.submit()
     harness.drain()
     assert seen == [(job.id, 1, 1), (job.id, 2, 2), (job.id, 3, 3)]
+
+
+def test_a_redriven_task_has_the_key_and_the_checkpoint_of_the_first(app: Onetray, anywhere: Harness) -> None:
+    seen = []
+
+    @app.task
+    def pay() -> None:
+        seen.append((ctx.idempotency_key, ctx.last_checkpoint))
+        ctx.checkpoint(len(seen))
+        if len(seen) < 3:
+            raise PermanentError("refused")
+
+    job = pay.submit()
+    anywhere.drain()
+    again = job.retry()
+    anywhere.drain()
+    again.retry()
+    anywhere.drain()
+    assert seen == [(job.id, None), (job.id, 1), (job.id, 2)]
+    pay.options(idempotency_key="order-7").submit()
+    anywhere.drain()
+    assert seen[-1] == ("order-7", None)
+
+
+@pytest.mark.parametrize("error", [TransientError, PermanentError])
+def test_a_handler_names_the_reason_of_its_dead_letter(app: Onetray, anywhere: Harness, error: type[TaskError]) -> None:
+    ran = []
+
+    @app.task(retries=1, backoff_base_s=0)
+    def fetch() -> None:
+        ran.append(ctx.attempt)
+        raise error("no answer", reason_code="dependency_unavailable", stage="fetch")
+
+    job = fetch.submit()
+    anywhere.drain()
+    (letter,) = anywhere.engine.dead_letters()
+    assert (letter.task_id, letter.reason_code, letter.stage) == (job.id, "dependency_unavailable", "fetch")
+    assert ran == ([1, 2] if error.retryable else [1])
+
+
+@pytest.mark.parametrize("words", [{"reason_code": "bad_luck"}, {"stage": "somewhere"}, {"stage": ""}])
+def test_an_unknown_reason_names_the_known_ones(words: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput, match="must be one of"):
+        PermanentError("no", **words)  # type: ignore[arg-type]
 
 
 def test_a_handler_may_say_when_to_try_again(app: Onetray, harness: Harness) -> None:

@@ -183,6 +183,11 @@ TASK_DAMAGES = [
     sql("event of nobody", MOVE.format(id=LAST, entity=NOBODY, version=1, type="task.submitted", was="NULL",
         actor="user:x", name="queued"), "13 unknown_entity"),
     sql("deleted and still there", NOTE.format(id=LAST, type="job.deleted", name="queued"), "13 deleted_gone"),
+    sql("a pause of a task", NOTE.format(id=LAST, type="queue.paused", name="queued"), "13 audit_facts"),
+    sql("a pause of nothing", "INSERT INTO onetray.event_batch (id, size, entity, ts, ns, fence, attempts, type, "
+        f"actor, payload) SELECT {LAST}, 1, 0, 1, min(key), 0, 0, 'queue.paused', 'user:ann', '{{}}' "
+        "FROM onetray.namespace",
+        "13 audit_facts"),
     event("done", 2, "job = 1", "13 belongs"),
     event("done", 2, "ns = 99", "13 belongs"),
     event("done", 3, "id = -id", "13 id_order", "13 event_found", "13 event_listed"),

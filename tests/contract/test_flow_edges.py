@@ -180,14 +180,14 @@ def test_a_retry_of_a_retry_runs_a_carried_over_stage_again(engine: Engine) -> N
         StageSpec("b", [TaskSpec("bad")]),
     ]
     flow = engine.submit_flow("f", stages)
-    engine.approve_stage(flow.stages[0])
+    engine.approve_stage(flow.stages[0], actor_name="ann")
     run_all(engine, "bad")
     again = engine.retry_flow(flow.id)
     run_all(engine, "bad")
     whole = engine.retry_flow(again.id, from_stage="a")
     assert states(engine, whole) == ["waiting", "created"]
     assert engine.stage(whole.stages[0]).counts.total == 2
-    engine.approve_stage(whole.stages[0])
+    engine.approve_stage(whole.stages[0], actor_name="ann")
     assert run_all(engine) == 3
     assert state(engine, whole) == "succeeded"
 

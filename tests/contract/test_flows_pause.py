@@ -170,10 +170,10 @@ def test_a_form_refuses_an_input_and_says_where(engine: Engine) -> None:
     before = written(engine)
     for value, said in ((None, "input"), ({}, "'n' is a required"), ({"n": 10}, "input/n"), ({"n": "x"}, "input/n")):
         with pytest.raises(InvalidInput, match=said) as refused:
-            engine.approve_stage(flow.stages[0], input=value)
+            engine.approve_stage(flow.stages[0], input=value, actor_name="ann")
         assert refused.value.field == "input"
     assert written(engine) == before
-    engine.approve_stage(flow.stages[0], input={"n": 3})
+    engine.approve_stage(flow.stages[0], input={"n": 3}, actor_name="ann")
     assert engine.stage(flow.stages[0]).answer["input"] == {"n": 3}
 
 
@@ -271,7 +271,7 @@ def test_a_stage_that_runs_can_be_held_and_let_go_again(engine: Engine) -> None:
     assert run_all(engine) == []
     engine.succeed(held)
     assert how(engine, flow) == ["waiting", "waiting", "created"]
-    assert engine.approve_stage(flow.stages[0]).state == "running"
+    assert engine.approve_stage(flow.stages[0], actor_name="ann").state == "running"
     assert how(engine, flow) == ["running", "running", "created"]
     assert run_all(engine) == ["x", "y"]
 

@@ -43,6 +43,8 @@ RELEASED = {
     (14, POSTGRES): "c8984fd7f62f9b045d501b86214dc8b765f7af79b4b1f1fd6c56b9f77bbc8334",
     (15, SQLITE): "83b4ad29156462a602438cc61725efde5e63fc9f657593be90bfb91c4f33e902",
     (15, POSTGRES): "633e2f4dd9983bce03b0fb98f447ccd5ca24638a51c5d2f3b9a33aa0b64440a8",
+    (16, SQLITE): "6403d7d5d9b28e9216192248aa84426d6ed49b2f7f3f2637b511118e41d264bd",
+    (16, POSTGRES): "24236edf60e0ea4b14294cf286dacac8df4b5160e14fb65a1277a752ed2c96d4",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -120,7 +120,7 @@ def test_a_flow_hides_the_secrets_of_all_its_tasks_in_all_its_parts(engine: Engi
     ).id
     engine.succeed(take(engine, kinds=("login",)), SAID, errors=[SAID], metrics={"said": SAID}, context={"said": SAID})
     stage = engine.stages(flow)[1].id
-    engine.approve_stage(stage, note=SAID)
+    engine.approve_stage(stage, note=SAID, actor_name="ann")
     mail = take(engine, kinds=("mail",))
     engine.log(mail, SAID)
     engine.fail(mail, SAID, retryable=False)
@@ -166,7 +166,9 @@ def seen_of_flow(engine: Engine, flow: str) -> list[Any]:
 def test_a_flow_hides_its_config_its_contexts_and_what_was_given_with_an_approval(engine: Engine) -> None:
     flow = a_flow_of_its_own(engine, redact=REDACT.redact)
     stage = engine.stages(flow)[1].id
-    engine.approve_stage(stage, input={"password": "of-the-answer", "pins": [1, 2]}, note=f"not {SECRET}")
+    engine.approve_stage(
+        stage, input={"password": "of-the-answer", "pins": [1, 2]}, note=f"not {SECRET}", actor_name="ann"
+    )
     mail = take(engine, kinds=("mail",))
     engine.fail(mail, f"{SAID} of-the-answer", retryable=False)
     for seen in seen_of_flow(engine, flow):

@@ -14,15 +14,18 @@ import pytest
 import onetray
 from onetray import Onetray, failpoints
 from onetray.domain.clock import SECOND
+from onetray.domain.commands import Beat
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
+from onetray.domain.lifecycle import AUDIT_TYPES
 from onetray.domain.policy import Policy
-from onetray.domain.task import Assignment
+from onetray.domain.task import Assignment, Verdict
 from onetray.domain.token import hash_of, parts_of
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.http_keys import HeldKey
 from onetray.engine.retention import Retention
+from onetray.engine.tally import RENEWALS
 from onetray.store import old_events, open_store
 from onetray.store.schema import migrations
 from tests.support import version_12
@@ -96,27 +99,37 @@ def ended(engine: Engine, namespace: str) -> Assignment:
     return a
 
 
+def audited(engine: Engine, **about: str) -> list[str]:
+    """The events about a queue, a kind or a token."""
+    events = [e for e in engine.feed.read(0, 10_000).events if e.type in AUDIT_TYPES]
+    return [e.type for e in events if about.items() <= e.payload.items()]
+
+
 def pause_queue(direct: Engine, n: str) -> Steps:
     submit(direct, queue=f"q{n}")
     yield lambda engine: engine.pause_queue(f"q{n}", by="ann")
     assert paused_by(direct, f"q{n}") == "ann"
+    assert audited(direct, queue=f"q{n}") == ["queue.paused"]
 
 
 def resume_queue(direct: Engine, n: str) -> Steps:
     direct.pause_queue(f"r{n}", by="ann")
     yield lambda engine: engine.resume_queue(f"r{n}")
     assert paused_by(direct, f"r{n}") is None
+    assert audited(direct, queue=f"r{n}") == ["queue.paused", "queue.resumed"]
 
 
 def open_breaker(direct: Engine, n: str) -> Steps:
     yield lambda engine: engine.open_breaker(f"b{n}", for_s=60)
     assert breaker(direct, f"b{n}") == "open"
+    assert audited(direct, kind=f"b{n}") == ["breaker.opened"]
 
 
 def close_breaker(direct: Engine, n: str) -> Steps:
     direct.open_breaker(f"c{n}", for_s=60)
     yield lambda engine: engine.close_breaker(f"c{n}")
     assert breaker(direct, f"c{n}") == "closed"
+    assert audited(direct, kind=f"c{n}") == ["breaker.opened", "breaker.closed"]
 
 
 def configure(direct: Engine, n: str) -> Steps:
@@ -146,6 +159,7 @@ def create_token(direct: Engine, n: str) -> Steps:
     parts = parts_of(new.text)
     assert parts is not None
     assert (found, found.hash) == (new.token, hash_of(parts.secret))
+    assert audited(direct, token=found.id) == ["token.created"]
 
 
 def revoke_token(direct: Engine, n: str) -> Steps:
@@ -153,6 +167,7 @@ def revoke_token(direct: Engine, n: str) -> Steps:
     revoked = yield lambda engine: engine.tokens.revoke(id_)
     assert revoked.revoked_at is not None
     assert direct.tokens.get(id_)[0] == revoked  # type: ignore[index]
+    assert audited(direct, token=id_) == ["token.created", "token.revoked"]
 
 
 def use_token(direct: Engine, n: str) -> Steps:
@@ -269,6 +284,17 @@ def prune_notes(direct: Engine, n: str) -> Steps:
     assert note not in [event.type for event in direct.events(a.id, namespace=f"notes{n}")]
 
 
+def write_tally(direct: Engine, n: str) -> Steps:
+    def count_and_write(engine: Engine) -> None:
+        engine.tally.count([Beat(task=1, namespace=f"tally{n}")] * 3, [Verdict()] * 3)
+        engine.tally.write()
+        # What could not be written is written the next time.
+        engine.tally.write()
+
+    yield count_and_write
+    assert direct.tally.totals(f"tally{n}") == {RENEWALS: 3}
+
+
 def expire_leases(direct: Engine, n: str) -> Steps:
     submit(direct, namespace=f"leases{n}")
     a = take(direct, namespace=f"leases{n}")
@@ -326,7 +352,8 @@ CASES: dict[Case, tuple[str, ...]] = {
     forget_flow: ("forget_flow",),
     prune: ("prune",),
     prune_jobs: ("prune_jobs", "_delete"),
-    prune_notes: ("prune_notes",),
+    prune_notes: ("remove",),
+    write_tally: ("write",),
     delete_job: ("run",),
     # One by one is how either of them goes on after a batch that broke: the same work, in smaller parts.
     expire_leases: ("expire_leases", "_expire_one_by_one"),

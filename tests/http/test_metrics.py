@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from onetray.http.observe import counters, event_metrics, metrics
 from onetray.http.observe.counters import Counter
 from onetray.http.observe.event_metrics import EventMetrics
 from tests.http.callers import served, token
+from tests.support.engines import engine_on
+from tests.support.waits import wait_until
+from tests.support.workers import Traces, workers
 
 Found = dict[tuple[str, tuple[str, ...]], float]
 
@@ -110,6 +114,59 @@ def test_queues_and_workers_are_told_as_they_stand(fresh: TestClient, engine: En
     assert found["onetray_queue_paused", ("post",)] == 1
     assert found["onetray_workers_alive", ()] == 1
     assert found["onetray_worker_tasks", ("claimed", "w")] == 4
+
+
+def test_who_does_not_register_holds_what_its_leases_say(fresh: TestClient, engine: Engine) -> None:
+    for _ in range(3):
+        engine.submit("mail")
+    one, *_ = engine.claim(worker="curl", limit=2)
+    engine.start(one)
+    engine.claim(worker="curl, too")
+    engine.submit("mail", namespace="theirs")
+    engine.claim(worker="other", namespace="theirs")
+    found = scraped(fresh)
+    held = {labels: n for (name, labels), n in found.items() if name == "onetray_worker_tasks"}
+    assert held == {("claimed", "curl"): 2, ("running", "curl"): 1, ("claimed", "curl, too"): 1,
+                    ("running", "curl, too"): 0}  # fmt: skip
+    assert found["onetray_workers_alive", ()] == 0
+
+
+def test_workers_beyond_those_that_are_listed_are_counted(
+    fresh: TestClient, engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "MAX_LISTED", 2)
+    for n in range(5):
+        engine.worker_beat(WorkerBeat(name=f"w{n}", host="h", pid=n, version="1", running=1, ttl_s=100))
+    engine.worker_beat(WorkerBeat(name="gone", host="h", pid=9, version="1", ttl_s=1))
+    clock.advance(2)
+    found = scraped(fresh)
+    assert found["onetray_workers_alive", ()] == 5
+    assert [labels for name, labels in found if name == "onetray_worker_tasks"] == [
+        ("running", "w0"), ("claimed", "w0"), ("running", "w1"), ("claimed", "w1"),
+    ]  # fmt: skip
+
+
+def test_what_a_worker_in_another_process_does_is_counted(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "CACHE_S", 0.0)
+    monkeypatch.setattr(metrics, "CACHE_FACTOR", 0)
+    traces, short = Traces(tmp_path), Policy(lease_s=3, max_attempts=9, backoff_base_s=0)
+    with engine_on(database_url) as engine, served(engine) as api:
+        scraped(api)
+        with workers(database_url, tmp_path):
+            for _ in range(2):
+                engine.submit("doze", traces.asked, policy=short)
+            wait_until(lambda: scraped(api).get(("onetray_lease_renewals_total", ()), 0) >= 1)
+            (name,) = {labels[1] for metric, labels in scraped(api) if metric == "onetray_worker_tasks"}
+            wait_until(lambda: scraped(api).get(("onetray_worker_tasks", ("running", name))) == 2)
+            traces.let_go()
+            wait_until(lambda: scraped(api).get(("onetray_run_seconds_count", ("doze",)), 0) == 2)
+            found = scraped(api)
+        assert found["onetray_claims_total", ("doze",)] >= 2
+        assert found["onetray_events_total", ("task.succeeded",)] == 2
+        assert found["onetray_queue_seconds_count", ("doze",)] == 2
+        assert ("onetray_commands_total", ("ok", "beat")) not in found, "those are of the process"
 
 
 OF_THE_PROCESS = {

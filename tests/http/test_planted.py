@@ -149,7 +149,7 @@ def run_all(app: Onetray, scene: Scene) -> None:
         _until(lambda: engine.flow(flow.id).current_stage == "pay")
         waits = engine.stages(flow.id)[2].id
         given = {"secret": SECRETS["approval"], "pin": SHORT}
-        engine.approve_stage(waits, input=given, note=f"after {SECRETS['config']}")
+        engine.approve_stage(waits, input=given, actor_name="ann", note=f"after {SECRETS['config']}")
         for job in (*jobs, flow):
             job.wait(60)
         _until(lambda: engine.flow(flow.id).compensation is not None)
@@ -179,7 +179,7 @@ def run_raw(engine: Engine, scene: Scene) -> None:
         first, {"secret": SECRETS["raw_result"], "said": SECRETS["raw_context"]},
         context={"secret": SECRETS["raw_context"]}, metrics={"said": said}, errors=[said],
     )  # fmt: skip
-    engine.approve_stage(engine.stages(flow)[1].id, input={"secret": SECRETS["raw_approval"]})
+    engine.approve_stage(engine.stages(flow)[1].id, input={"secret": SECRETS["raw_approval"]}, actor_name="ann")
     second = take(engine, kinds=("plain",))
     engine.fail(second, f"{said} {SECRETS['raw_approval']}")
     scene.flows.append(flow)

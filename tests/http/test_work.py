@@ -51,6 +51,12 @@ def test_a_claim_gives_what_is_to_be_run_and_its_ticket(shop: TestClient, queue:
     assert claim(shop, queue) == []
 
 
+def test_a_claim_gives_the_key_for_other_systems(shop: TestClient, queue: str) -> None:
+    plain = submit(shop, queue)
+    submit(shop, queue, idempotency_key="order-7")
+    assert [task["idempotency_key"] for task in claim(shop, queue)] == [plain, "order-7"]
+
+
 def test_the_same_claim_again_gives_the_same_tasks(shop: TestClient, queue: str) -> None:
     submit(shop, queue)
     submit(shop, queue)

@@ -141,6 +141,7 @@ def test_a_claimed_task_arrives_with_all_that_a_worker_reckons_with() -> None:
         key=2**40, id=UNKNOWN_ID, kind="k", queue="q", namespace="n", worker="w", fence=3, attempt=2, lease=77,
         lease_expires_at=1_763_285_400_000_001, payload_json='{"a":[1,null]}', input_json='"x"', correlation_id="c",
         trace=None, policy=Policy(max_attempts=7), lease_s=5.0, state="assigned", flow=9, version=4,
+        idempotency_key="order-7",
     )  # fmt: skip
     command = c.Claim(worker="w")
     (arrived,) = decode_answer(command, orjson.loads(orjson.dumps(answer_view(c.Claim, [claimed]))))

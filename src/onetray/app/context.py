@@ -119,8 +119,11 @@ class TaskContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same on every attempt: pass it to external systems that must not act twice."""
-        return self._assignment.idempotency_key
+        """The same on every attempt, retry and redrive: pass it to external systems that must not act twice.
+
+        It is the key of the submit if that had one, else the id of the first task of the chain of retries.
+        """
+        return self._assignment.idempotency_key or self.id
 
     @property
     def correlation_id(self) -> str:
@@ -228,7 +231,7 @@ class TaskContext:
 
     @property
     def last_checkpoint(self) -> Any:
-        """The last checkpoint of this attempt or an earlier one; None if there is none."""
+        """The last checkpoint of this attempt or an earlier one, or of the task that this one redrives; else None."""
         return self._remember_secrets(self._backend.last_checkpoint())
 
     @property

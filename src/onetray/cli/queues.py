@@ -67,7 +67,7 @@ def resume(name: str, database: str, namespace: str, as_json: bool) -> None:
         known = [q.name for q in engine.queues(namespace=namespace)]
         if name not in known:
             raise Absent(f"there is no queue {name!r}; {_list_known(known)}")
-        engine.resume_queue(name, namespace=namespace)
+        engine.resume_queue(name, by=acting_user()["actor_name"], namespace=namespace)
     print_json({"queue": name, "paused": False}) if as_json else click.echo(f"queue {name} is not paused")
 
 
@@ -144,5 +144,5 @@ def open_(kind: str, for_s: float, reason: str, database: str, namespace: str, a
 def close(kind: str, database: str, namespace: str, as_json: bool) -> None:
     """Allow claims of KIND again, and reset its count of failures."""
     with opened(database) as engine:
-        engine.close_breaker(kind, namespace=namespace)
+        engine.close_breaker(kind, by=acting_user()["actor_name"], namespace=namespace)
     print_json({"kind": kind, "state": "closed"}) if as_json else click.echo(f"the breaker of {kind} is closed")

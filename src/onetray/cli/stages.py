@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onetray.cli import BadInput
 from onetray.cli.jobs.act import print_result, reason_option
-from onetray.cli.options import acting_user, common, json_value, opened
+from onetray.cli.options import SERVER, acting_user, common, json_value, opened
 from onetray.cli.output import print_json
 from onetray.cli.show import print_stages
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from onetray.engine.api import EngineApi
 
 note_option = click.option("--note", help="A note, stored with the stage.")
+
+
+by_option = click.option("--by", metavar="NAME", help="Answer in this name. Default: your login name.")
 
 
 @click.group(short_help="List the stages of a flow; approve, reject, skip or cancel one.")
@@ -43,34 +47,45 @@ def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
 @click.argument("stage")
 @click.option("--input", "input_", type=json_value, metavar="JSON", help="The input, as the stage's form requires it.")
 @note_option
+@by_option
 @common
-def approve(stage: str, input_: Any, note: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Approve STAGE, which waits for approval. It opens."""
+def approve(
+    stage: str, input_: Any, note: str | None, by: str | None, database: str, namespace: str, as_json: bool
+) -> None:
+    """Approve STAGE, which waits for approval. It opens.
+
+    Only the user or the group that it waits for may answer. A server knows them by the token.
+    """
+    actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        print_result(engine.approve_stage(id_, input=input_, note=note, namespace=namespace, **acting_user()), as_json)
+        print_result(engine.approve_stage(id_, input=input_, note=note, namespace=namespace, **actor), as_json)
 
 
 @stages.command(short_help="Reject a waiting stage.")
 @click.argument("stage")
 @click.option("--reason", required=True, help="Why; stored with the stage.")
+@by_option
 @common
-def reject(stage: str, reason: str, database: str, namespace: str, as_json: bool) -> None:
+def reject(stage: str, reason: str, by: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Reject STAGE, which waits for approval. It fails."""
+    actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        print_result(engine.reject_stage(id_, note=reason, namespace=namespace, **acting_user()), as_json)
+        print_result(engine.reject_stage(id_, note=reason, namespace=namespace, **actor), as_json)
 
 
 @stages.command(short_help="Skip a stage that has not started.")
 @click.argument("stage")
 @note_option
+@by_option
 @common
-def skip(stage: str, note: str | None, database: str, namespace: str, as_json: bool) -> None:
+def skip(stage: str, note: str | None, by: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Skip STAGE, which waits or has not started. The next stage opens."""
+    actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        print_result(engine.skip_stage(id_, note=note, namespace=namespace, **acting_user()), as_json)
+        print_result(engine.skip_stage(id_, note=note, namespace=namespace, **actor), as_json)
 
 
 @stages.command(short_help="Cancel a stage.")
@@ -83,6 +98,13 @@ def cancel(stage: str, hard: bool, reason: str | None, database: str, namespace:
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
         print_result(engine.cancel_stage(id_, hard=hard, cause=reason, namespace=namespace, **acting_user()), as_json)
+
+
+def _answering(by: str | None, database: str) -> dict[str, str]:
+    """The actor of an answer. A server takes it from the token."""
+    if by is not None and database.startswith(SERVER):
+        raise BadInput("--by needs a database: a server takes the name from the token, so use a token of that user")
+    return acting_user() if by is None else {"actor_name": by}
 
 
 def stage_id(engine: EngineApi, reference: str, namespace: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli.format import age, moment
-from onetray.cli.options import common, database_option, json_option, limit_option, opened_database
+from onetray.cli.options import acting_user, common, database_option, json_option, limit_option, opened_database
 from onetray.cli.output import jsonable, print_json
 from onetray.cli.tables import one_line, print_table
 
@@ -45,17 +45,28 @@ def token() -> None:
     metavar="SCOPE,…",
     help="What it allows: read, submit, work, operate, admin; separate several with commas.",
 )
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="A group of its owner: it answers the group's approvals."
+)
 @click.option("--expires", type=age, metavar="AGE", help="Expires after this time: 90s, 15m, 2h, 30d. Default: never.")
 @common
 def create(
-    name: str, scope: tuple[str, ...], expires: float | None, database: str, namespace: str, as_json: bool
+    name: str,
+    scope: tuple[str, ...],
+    groups: tuple[str, ...],
+    expires: float | None,
+    database: str,
+    namespace: str,
+    as_json: bool,
 ) -> None:
     """Create a token and print it. It cannot be printed again: the database stores only its hash.
 
     It is valid in one namespace: that of --namespace.
     """
     with opened_database(database, create=True) as engine:
-        new = engine.tokens.create(name, scope, namespace=namespace, expires_s=expires)
+        new = engine.tokens.create(
+            name, scope, namespace=namespace, expires_s=expires, groups=groups, by=acting_user()["actor_name"]
+        )
         now = engine.store.now()
     if as_json:
         print_json({**_row(new.token), "token": new.text})
@@ -64,7 +75,7 @@ def create(
     until = "never expires" if new.token.expires_at is None else f"expires {moment(new.token.expires_at, now)}"
     click.echo(
         f"token {new.token.id} for {one_line(name)} in the namespace {one_line(namespace)}: "
-        f"{', '.join(new.token.scopes)}; {until}. It cannot be printed again.",
+        f"{', '.join(new.token.scopes)}{_in_groups(new.token)}; {until}. It cannot be printed again.",
         err=True,
     )
 
@@ -82,11 +93,11 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
         print_json([_row(t) for t in tokens])
         return
     print_table(
-        ("id", "name", "namespace", "scopes", "state", "used", "created", "expires"),
+        ("id", "name", "namespace", "scopes", "groups", "state", "used", "created", "expires"),
         [
             (
-                t.id, t.name, t.namespace, ",".join(t.scopes), _state(t, now), moment(t.used_at, now),
-                moment(t.created_at, now), moment(t.expires_at, now),
+                t.id, t.name, t.namespace, ",".join(t.scopes), ",".join(map(one_line, t.groups)), _state(t, now),
+                moment(t.used_at, now), moment(t.created_at, now), moment(t.expires_at, now),
             )
             for t in tokens
         ],
@@ -103,12 +114,16 @@ def revoke(id: str, database: str, as_json: bool) -> None:
 
     parts = parts_of(id)
     with opened_database(database) as engine:
-        revoked = engine.tokens.revoke(id if parts is None else parts.id)
+        revoked = engine.tokens.revoke(id if parts is None else parts.id, by=acting_user()["actor_name"])
     print_json(_row(revoked)) if as_json else click.echo(f"token {revoked.id} ({one_line(revoked.name)}) is revoked")
 
 
 def _row(token: Token) -> dict[str, Any]:
     return {name: value for name, value in jsonable(token).items() if name != "hash"}
+
+
+def _in_groups(token: Token) -> str:
+    return f"; in {', '.join(map(one_line, token.groups))}" if token.groups else ""
 
 
 def _state(token: Token, now: int) -> str:

@@ -233,7 +233,7 @@ class Fail(Report):
     error_class: f.Name = "Error"
     retryable: bool | None = None
     reason_code: Annotated[str, f.Choice(REASON_CODES)] | None = None
-    """Dead-letter the task at once, for this reason."""
+    """Dead-letter the task for this reason: at once, or if `retryable` is true, when its attempts are used up."""
     stage: Annotated[str, f.Choice(DEAD_STAGES)] = "exec"
     detail: Annotated[Any, f.Json("result_bytes", into="detail_json")] = None
     retry_after_s: f.Seconds | None = None

@@ -10,6 +10,7 @@
     │   └── UnknownVerb       there is no such command
     ├── Unauthorized          the token is missing or not valid
     ├── Forbidden             the token does not allow this
+    │   ├── NotApprover       the approval names somebody else
     │   ├── NotLocal          a server without tokens accepts only requests from its own machine
     │   ├── WrongHost         the Host header does not name this server
     │   └── WrongOrigin       the Origin header names a page that this server does not allow
@@ -136,6 +137,12 @@ class Forbidden(OnetrayError):
     """The token does not allow this."""
 
     code, status = "forbidden", 403
+
+
+class NotApprover(Forbidden):
+    """Only the user or the group that the approval names may answer it."""
+
+    code = "not_approver"
 
 
 class NotLocal(Forbidden):
@@ -306,14 +313,41 @@ class GuardFailed(OnetrayError):
     code = "guard_failed"
 
 
+REASON_CODES = (
+    "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries", "policy_violation",
+    "infrastructure_failure", "compensation_failed",
+)  # fmt: skip
+"""Why a task is a dead letter."""
+DEAD_STAGES = ("input", "fetch", "exec", "output", "commit")
+"""Where it went wrong."""
+
+
+def _one_of(known: tuple[str, ...], word: str | None, name: str) -> str | None:
+    if word is not None and word not in known:
+        raise InvalidInput(f"{name} must be one of {', '.join(known)}, not {short_repr(word)}", field=name)
+    return word
+
+
 class TaskError(Exception):
-    """Base of the errors by which a handler chooses whether it is retried, and after how long."""
+    """Base of the errors by which a handler chooses whether it is retried, and after how long.
+
+    `reason_code` and `stage` are those of its dead letter: an error that is not retried becomes one at once, any other
+    when its attempts are used up.
+    """
 
     retryable: ClassVar[bool] = True
 
-    def __init__(self, *args: object, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        *args: object,
+        retry_after_s: float | None = None,
+        reason_code: str | None = None,
+        stage: str | None = None,
+    ) -> None:
         super().__init__(*args)
         self.retry_after_s = retry_after_s
+        self.reason_code = _one_of(REASON_CODES, reason_code, "reason_code")
+        self.stage = _one_of(DEAD_STAGES, stage, "stage")
 
 
 class TransientError(TaskError):

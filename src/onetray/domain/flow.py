@@ -13,6 +13,8 @@ from onetray.domain.rollup import ON_FAILURE, STOP
 from onetray.domain.task import Task, value_of
 
 COLLECT = ("list", "one", "none")
+ANYBODY = "anybody"
+"""The owner of an approval that everybody may answer."""
 ON_DEADLINE = ("approve", "reject", "skip", "cancel")
 SCOPES = ("run", "task")
 LAST_KEY = 2**62
@@ -68,7 +70,8 @@ class More:
 class Approval:
     """Who must approve a stage, the input that they enter, and what happens at the deadline."""
 
-    owner: f.Name = "anybody"
+    owner: f.Name = ANYBODY
+    """The only user who may answer, by name, or a group of users. By default anybody may."""
     reason: f.Reason = "waits for approval"
     form: Annotated[dict[str, Any], f.Spec(dict, by_hand=True)] | None = None
     """A JSON Schema that the approver's input must satisfy."""

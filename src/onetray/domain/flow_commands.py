@@ -21,10 +21,12 @@ from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.rollup import ROLL_UPS, STRICT
 from onetray.domain.task import RawJson
-from onetray.domain.token import OPERATE, SUBMIT
+from onetray.domain.token import MAX_GROUPS, OPERATE, SUBMIT
 
 SINGLETON = "singleton"
 """The unique key of a singleton that is submitted without one."""
+Groups = Annotated[tuple[str, ...], f.Names(MAX_GROUPS), f.OWNED]
+"""The groups of the actor, from its token."""
 A_STAGE: dict[str, Any] = {"name": "resize", "tasks": [{"kind": "resize", "payload": {"width": 640}}]}
 
 
@@ -312,16 +314,21 @@ class CancelStage(StageCommand):
     example={"approval": {"owner": "ann", "reason": "look at the first results", "deadline_s": 3600}},
 )  # fmt: skip
 class WaitStage(StageCommand):
-    """Hold a stage until it is approved. Running tasks continue, and their reports count."""
+    """Hold a stage until it is approved. Running tasks continue, and their reports count.
+
+    Only who may answer the approval of the stage can replace it by another one.
+    """
 
     approval: Annotated[Approval, f.Spec(Approval, check_approval)] | None = None
+    actor_groups: Groups = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer(StageCommand):
-    """A user's answer to a waiting stage."""
+    """The answer to a waiting stage, of the user that its approval names or of a member of that group."""
 
     note: f.Reason | None = None
+    actor_groups: Groups = ()
 
 
 @command(

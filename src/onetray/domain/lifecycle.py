@@ -146,3 +146,13 @@ FLOW = Machine(
 )
 
 MACHINES = {m.entity: m for m in (TASK, STAGE, FLOW)}
+
+# Events about what has no lifecycle. They have no entity: their payload names what has changed.
+QUEUE_PAUSED, QUEUE_RESUMED = "queue.paused", "queue.resumed"
+BREAKER_OPENED, BREAKER_CLOSED = "breaker.opened", "breaker.closed"
+TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
+ABOUT_TOKENS = (TOKEN_CREATED, TOKEN_REVOKED)
+"""Only administrators read these through a server."""
+AUDIT_TYPES = (QUEUE_PAUSED, QUEUE_RESUMED, BREAKER_OPENED, BREAKER_CLOSED, *ABOUT_TOKENS)
+NO_ENTITY = 0
+"""The key of their entity: no task, stage or flow has it."""

@@ -9,22 +9,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from onetray.domain.errors import DEAD_STAGES as DEAD_STAGES
+from onetray.domain.errors import REASON_CODES as REASON_CODES
 from onetray.domain.errors import InvalidInput, OnetrayError
 from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 
-REASON_CODES = (
-    "parse_error",
-    "validation_failed",
-    "dependency_unavailable",
-    "timeout",
-    "exhausted_retries",
-    "policy_violation",
-    "infrastructure_failure",
-    "compensation_failed",
-)
-DEAD_STAGES = ("input", "fetch", "exec", "output", "commit")
+COMPENSATION_FAILED = "compensation_failed"
+"""The reason code of every task of a compensation that fails."""
 MAX_SPARED = 5
 """How often in a row a prefetched task whose lease expired before it started gets its attempt back."""
 
@@ -211,6 +204,9 @@ class Assignment:
     """Its version after the claim, if a success may be written without reading the row first; else 0."""
     ticket: str = ""
     """The ticket that a server has issued with the claim. See `ticket_text`."""
+    idempotency_key: str = ""
+    """The same on every attempt, retry and redrive: pass it to external systems that must not act twice. The key of the
+    submit if that had one, else the id of the first task of the chain. Empty in the answer of an old server."""
 
     @property
     def lease_id(self) -> str:
@@ -224,11 +220,6 @@ class Assignment:
     @property
     def input(self) -> Any:
         return None if self.input_json is None else orjson.loads(self.input_json)
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same on every attempt: pass it to external systems that must not act twice."""
-        return self.id
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 READ, SUBMIT, WORK, OPERATE, ADMIN = "read", "submit", "work", "operate", "admin"
 SCOPES = (READ, SUBMIT, WORK, OPERATE, ADMIN)
+MAX_GROUPS = 100
+ANY_GROUP = "*"
+"""The group of a caller who cannot be told from others, on a server without tokens. No token has it."""
 
 _TEXT = re.compile(r"ot_([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
 
@@ -40,6 +43,8 @@ class Token:
     used_at: int | None
     """When it was last used, to the minute."""
     hash: str = field(repr=False)
+    groups: tuple[str, ...] = ()
+    """Groups of its owner: an approval that names one of them may be answered with this token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from onetray.config import LEAST_RETENTION_S, EngineConfig
 from onetray.domain import commands as c
 from onetray.domain.checks import MAX_ROWS, listed, seconds, text, whole
-from onetray.domain.clock import SECOND, Clock
+from onetray.domain.clock import Clock
 from onetray.domain.errors import Conflict, InvalidInput, Unavailable
 from onetray.domain.flow_commands import SubmitDeclared
 from onetray.domain.listing import Prunable
@@ -38,7 +38,8 @@ from onetray.engine.pending_writes import RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
 from onetray.engine.reserved_keys import used_with_another_body
-from onetray.engine.retention import Retention, prune
+from onetray.engine.retention import OldNotes, Retention, prune
+from onetray.engine.tally import Tally
 from onetray.engine.task_api import TaskApi
 from onetray.engine.token_api import Tokens
 from onetray.engine.upkeep_api import UpkeepApi
@@ -65,8 +66,11 @@ class Engine(EngineApi):
         self.store = store
         self.config = config or EngineConfig()
         self._rng = random.Random(seed)
+        self.tally = Tally(store)
         committer = Committer(
-            lambda commands: run_batch(store, commands, self._rng, self.config.names_ttl_s, self.config.limits),
+            lambda commands: run_batch(
+                store, commands, self._rng, self.config.names_ttl_s, self.config.limits, self.tally
+            ),
             threads=self.config.committers or store.writers,
             chunk=self.config.chunk,
             patience_s=self.config.call_timeout_s,
@@ -82,7 +86,7 @@ class Engine(EngineApi):
         self._lists, self._kinds = ListApi(flows), KindApi(*reads)
         self._declared = DeclaredFlowApi(self._kinds)
         parts = (
-            tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks), JobApi(tasks, flows),
+            tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks, self.tally), JobApi(tasks, flows),
             EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
@@ -110,6 +114,7 @@ class Engine(EngineApi):
         for running in self._janitors:
             running.stop()
         self._committer.close()
+        self.tally.write()
         self._listeners.close()
         self.wake.close()
         self.store.close()
@@ -208,29 +213,27 @@ class Engine(EngineApi):
         seconds(older_than_s, "older_than_s")
         for name in listed(types, "types", 1, 1_000):
             text(name, "types", self.config.limits.name_chars)
-        if RESCHEDULED in types:
-            raise InvalidInput(
-                f"{RESCHEDULED} cannot be pruned: it records when a task was allowed to run", field="types"
-            )
+        _check_prunable(types)
 
-        def remove(tx: Tx) -> None:
-            notes = tx.query("prune_notes", types=list(types), before=tx.now - int(older_than_s * SECOND))
-            if notes:
-                tx.batch(
-                    "prune_flow_events_by_id", {"job": [job for job, _ in notes], "key": [id_ for _, id_ in notes]}
-                )
-
-        self.store.write(remove)
+        old = OldNotes(self.store, types, older_than_s)
+        while old.remove():
+            pass
 
     def janitor(
         self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None
     ) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
-        With `retention_s` it also deletes jobs, of one namespace or of all, that long after their end.
+        It also deletes notes after their TTL. With `retention_s` it deletes jobs, too, of one namespace or of all, that
+        long after their end.
         """
         retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
-        new = janitor.Janitor(self.sweep, lambda: janitor.seconds_until_next(self.store), every_s, retention)
+        notes = OldNotes(self.store, _check_prunable(self.config.note_types), self.config.note_ttl_s)
+
+        def sweep() -> int:
+            return self.sweep() + notes.step() + self.tally.step()
+
+        new = janitor.Janitor(sweep, lambda: janitor.seconds_until_next(self.store), every_s, retention)
         self._janitors.append(new)
         return new
 
@@ -255,6 +258,12 @@ class Engine(EngineApi):
     ) -> Subscription:
         """Call a function for every committed event, in order, from now on or from a cursor."""
         return self._listeners.add(listener, after, namespace)
+
+
+def _check_prunable(types: Sequence[str]) -> Sequence[str]:
+    if RESCHEDULED in types:
+        raise InvalidInput(f"{RESCHEDULED} cannot be pruned: it records when a task was allowed to run", field="types")
+    return types
 
 
 def _has_submit_by_name(commands: object) -> bool:

@@ -25,6 +25,7 @@ from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
 from onetray.engine.flows.create import Drafts, intern_flows
 from onetray.engine.submit import Specs, intern, submit, submit_one
+from onetray.engine.tally import Tally
 from onetray.store.base import Store, Tx
 from onetray.store.rows import TaskRow
 
@@ -38,7 +39,7 @@ for _verb, _command in VERBS.items():
 
 
 def run_batch(
-    store: Store, commands: Sequence[Command], rng: random.Random, names_ttl_s: float, limits: Limits
+    store: Store, commands: Sequence[Command], rng: random.Random, names_ttl_s: float, limits: Limits, tally: Tally
 ) -> list[Verdict]:
     """Run the commands in one transaction, by the fastest path that fits them."""
     verdicts = submit_one(store, commands, names_ttl_s)
@@ -52,9 +53,13 @@ def run_batch(
     trust_reports, flows = True, set[int]()
     while True:
         try:
-            return _run_commands(store, commands, rng, names_ttl_s, limits, trust_reports, flows)
+            verdicts = _run_commands(store, commands, rng, names_ttl_s, limits, trust_reports, flows)
         except FlowUnlocked as e:
             trust_reports, flows = False, flows | e.flows
+        else:
+            # The paths above have nothing that is counted.
+            tally.count(commands, verdicts)
+            return verdicts
 
 
 def _run_plain_successes(

@@ -60,6 +60,10 @@ class BatchContext:
         """Whether the task must not be queued again: its cancel was requested, or its stage is ending."""
         return row.cancel_at is not None or (row.stage is not None and self.locked.can_only_finish(row))
 
+    def compensates(self, row: TaskRow) -> bool:
+        """Whether the task undoes a stage of another flow: if it fails, it becomes a dead letter."""
+        return row.stage is not None and self.locked.flows[row.job].compensates is not None
+
     def update_row(self, row: TaskRow) -> TaskRow:
         """Keep the row after a move, for the next command about the task in this batch."""
         self.rows[row.key] = row

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import orjson
 
 from onetray.domain.clock import SECOND
+from onetray.domain.lifecycle import BREAKER_CLOSED, BREAKER_OPENED
 from onetray.domain.policy import Policy
-from onetray.engine.pending_writes import ENGINE
+from onetray.engine.pending_writes import ENGINE, record_change
 from onetray.store.base import Tx
 from onetray.store.rows import ClaimedRow, TaskRow
 
@@ -73,6 +74,8 @@ class Outcomes:
                 **{name: [getattr(b, name) for b in changed] for name in _Breaker._fields},
                 "recent": [orjson.dumps(b.recent).decode() for b in changed],
             })  # fmt: skip
+            for before, after in zip(breakers, changed, strict=True):
+                _record_change(tx, before, after)
         self._failed, self._succeeded = {}, set()
 
     def _after(self, breaker: _Breaker) -> _Breaker:
@@ -95,6 +98,31 @@ def _count_failure(breaker: _Breaker, policy: Policy, error_class: str, now: int
         why = f"{max_failures} attempts failed within {policy.breaker_window_s:g} s, the last with {error_class}"
         return _open(breaker, policy, now, why)
     return breaker
+
+
+def _record_change(tx: Tx, before: _Breaker, after: _Breaker) -> None:
+    if after.open_until is None and before.open_until is not None:
+        record_closed(tx, before.kind, ENGINE)
+    elif after.open_until is not None and after.opened_at != before.opened_at:
+        record_opened(tx, after.kind, ENGINE, str(after.why), after.open_until)
+
+
+def record_opened(tx: Tx, kind: int, by: str, why: str, until: int) -> None:
+    ns, name = tx.names.place_of_kind(kind)
+    record_change(tx, ns, BREAKER_OPENED, by, why, about=("kind", name), open_until=until)
+
+
+def record_closed(tx: Tx, kind: int, by: str, reason: str | None = None) -> None:
+    ns, name = tx.names.place_of_kind(kind)
+    record_change(tx, ns, BREAKER_CLOSED, by, reason, about=("kind", name))
+
+
+def close_breakers(tx: Tx, kinds: Sequence[int], by: str, reason: str | None = None) -> None:
+    """Close breakers, and reset the failures that they have counted."""
+    was_open = [kind for (kind,) in tx.query("lock_open_breakers", kinds=list(kinds))]
+    tx.query("close_breakers", kinds=list(kinds))
+    for kind in was_open:
+        record_closed(tx, kind, by, reason)
 
 
 def _open(breaker: _Breaker, policy: Policy, now: int, why: str) -> _Breaker:
@@ -139,4 +167,4 @@ def _mark_probes(tx: Tx, probes: list[ClaimedRow]) -> None:
         tx.batch("try_breaker", {"kind": list(with_breaker), "open_until": until})
     to_close = [kind for kind in policies if kind not in with_breaker]
     if to_close:
-        tx.query("close_breakers", kinds=to_close)
+        close_breakers(tx, sorted(to_close), ENGINE)

@@ -182,6 +182,7 @@ def _assign(
                 row.correlation_id or row.id, row.trace, policies[row.policy], length / SECOND, hops[-1].target,
                 0 if row.job == row.key else row.job,
                 row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
+                idempotency_key=row.idempotency_key or row.id,
             )
             for row, length in zip(share.rows, share.lengths, strict=True)
         ]
@@ -231,6 +232,7 @@ def _repeat_claim(batch: BatchContext, command: Claim, leases: list[LeaseRow]) -
             row.key, row.id, names.kind_name(row.kind), names.queue_name(row.queue), command.namespace, command.worker,
             row.fence, row.attempts, lease.key, lease.expires_at, row.payload, row.input, row.correlation_id or row.id,
             row.trace, names.policy(row.policy), lease.length / SECOND, row.state, 0 if row.job == row.key else row.job,
+            idempotency_key=row.idempotency_key or row.id,
         )
         for row in rows
         if row.state in HELD and row.lease is not None and (lease := valid.get(row.lease)) is not None

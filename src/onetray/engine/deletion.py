@@ -14,12 +14,11 @@ from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES
 from onetray.domain.machine import USER
 from onetray.engine.pending_writes import DELETE, actor, event_detail
-from onetray.engine.retention import TASK_TABLES, delete_keys, remove_events, remove_rows
+from onetray.engine.retention import JOB_DELETED, TASK_TABLES, delete_keys, remove_events, remove_rows
 from onetray.store.base import Store, Tx
 from onetray.store.event_log import NOTE
 from onetray.store.rows import FlowRow, JobToDelete
 
-JOB_DELETED = "job.deleted"
 STEP = 1_000
 """How many tasks, contexts, notes and stages of a flow one transaction deletes."""
 JANITOR_AFTER_S = 60

@@ -7,6 +7,8 @@ from typing import Any
 
 from onetray.domain.checks import task_id, text
 from onetray.domain.errors import NotFound
+from onetray.domain.lifecycle import ABOUT_TOKENS
+from onetray.domain.token import ADMIN
 from onetray.engine.reads import DatabaseReads, read
 from onetray.feed import Feed, Page
 from onetray.redaction.answers import of_page
@@ -19,7 +21,7 @@ class EventApi(DatabaseReads):
         super().__init__(*reads)
         self._feed = feed
 
-    @read(of_page)
+    @read(of_page, tokens=ADMIN)
     def events_since(
         self,
         *,
@@ -27,17 +29,22 @@ class EventApi(DatabaseReads):
         flow: str | None = None,
         types: Sequence[str] = (),
         limit: int = 200,
+        tokens: bool | None = None,
         namespace: str = "default",
     ) -> Page:
         """Committed events after a cursor, in order, without a gap. Repeat until `next_cursor` stays the same.
 
         A page may be short or empty and still advance the cursor: what lies between does not match. With `flow`, the
-        events of the flow, its stages and its tasks; `types` as `task.succeeded`.
+        events of the flow, its stages and its tasks; `types` as `task.succeeded`. `tokens`: also events about tokens,
+        which needs the scope `admin`.
         """
         self.must_not_have_forked()
         text(namespace, "namespace", self.config.limits.name_chars)
         key = None if flow is None else self._key(flow, namespace)
-        return self._feed.read(after, limit, namespace=namespace, types=types or None, flow=key)
+        page = self._feed.read(after, limit, namespace=namespace, types=types or None, flow=key)
+        if tokens:
+            return page
+        return page._replace(events=[event for event in page.events if event.type not in ABOUT_TOKENS])
 
     def _key(self, flow: str, namespace: str) -> int:
         for (key,) in self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onetray.domain.checks import text
+from onetray.domain.checks import optional_text, text
 from onetray.domain.errors import InvalidInput
+from onetray.domain.lifecycle import QUEUE_PAUSED, QUEUE_RESUMED
+from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.token import READ, WORK
+from onetray.engine.pending_writes import actor, record_change
 from onetray.engine.reads import DatabaseReads, act, own_route, read
 from onetray.redaction.answers import plain
+from onetray.store.base import Tx
 
 
 class KindApi(DatabaseReads):
@@ -65,17 +69,29 @@ class KindApi(DatabaseReads):
         return None if key is None else names.policy(names.policy_of_kind(key, self.config.names_ttl_s))
 
     @act
-    def pause_queue(self, queue: str, *, by: str = "anonymous", namespace: str = "default") -> None:
-        """Stop claims from a queue. Tasks that are already claimed go on."""
-        text(by, "by", self.config.limits.name_chars)
-        self._set_paused(queue, namespace, self.store.now(), by)
+    def pause_queue(
+        self, queue: str, *, reason: str | None = None, by: str = "anonymous", namespace: str = "default"
+    ) -> None:
+        """Stop claims from a queue. Tasks that are already claimed go on. The event `queue.paused` records it."""
+        self._set_paused(queue, namespace, by, reason, pause=True)
 
     @act
-    def resume_queue(self, queue: str, *, namespace: str = "default") -> None:
-        self._set_paused(queue, namespace, None, None)
+    def resume_queue(
+        self, queue: str, *, reason: str | None = None, by: str = "anonymous", namespace: str = "default"
+    ) -> None:
+        """Allow claims from a queue again. The event `queue.resumed` records it."""
+        self._set_paused(queue, namespace, by, reason, pause=False)
 
-    def _set_paused(self, queue: str, namespace: str, at: int | None, by: str | None) -> None:
+    def _set_paused(self, queue: str, namespace: str, by: str, reason: str | None, pause: bool) -> None:
         names = self.store.names
+        text(by, "by", self.config.limits.name_chars)
+        optional_text(reason, "reason", self.config.limits.reason_chars)
         ns = names.intern_namespace(text(namespace, "namespace", self.config.limits.name_chars))
         key = names.intern_queue(ns, text(queue, "queue", self.config.limits.name_chars))
-        self.store.write(lambda tx: tx.query("pause_queue", key=key, at=at, by=by))
+
+        def change(tx: Tx) -> None:
+            type_ = QUEUE_PAUSED if pause else QUEUE_RESUMED
+            if tx.query("pause_queue", key=key, at=tx.now, by=by) if pause else tx.query("resume_queue", key=key):
+                record_change(tx, ns, type_, actor(USER, by), reason, about=("queue", queue))
+
+        self.store.write(change)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid5
 
 import orjson
 
 from onetray.domain.clock import SECOND
-from onetray.domain.lifecycle import HELD, QUEUED, TASK
+from onetray.domain.lifecycle import HELD, NO_ENTITY, QUEUED, TASK
 from onetray.domain.machine import Transition
 from onetray.engine.dead_letters import NewDeadLetter, write_dead_letters
+from onetray.store.base import Tx
+from onetray.store.event_log import NOTE
 from onetray.store.rows import TaskRow
 
 if TYPE_CHECKING:
@@ -37,6 +40,24 @@ ENGINE = actor("system", "engine")
 def event_detail(**facts: Any) -> str:
     """The payload of an event, as JSON, without the facts that are None."""
     return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
+
+
+_SUBJECTS = UUID("5f0c2b5e-6a0f-4a57-9d0b-2f6a1c7d9e31")
+
+
+def record_change(
+    tx: Tx, ns: int, type_: str, by: str, cause: str | None = None, *, about: tuple[str, str], **facts: Any
+) -> None:
+    """Write the event of a change of a queue, a breaker or a token. `about`: what has changed, as ("queue", "mail").
+
+    All events about the same thing have the same entity id, which is that of no job.
+    """
+    what, name = about
+    tx.record({
+        "entity": [NO_ENTITY], "job": None, "ts": tx.now, "ns": ns, "fence": 0, "attempts": 0, "trace": None,
+        "type": type_, "actor": by, "cause": cause,
+        "payload": event_detail(id=str(uuid5(_SUBJECTS, f"{ns} {what} {name}")), **{what: name}, **facts), **NOTE,
+    })  # fmt: skip
 
 
 def once(values: list[Any]) -> Any:

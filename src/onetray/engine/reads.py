@@ -78,9 +78,12 @@ class ApiMethod(Generic[P, R_co]):
         return self.signature.bind(None, *args, **kwargs).arguments
 
 
-def read(redact: Redact, *scopes: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiMethod[P, R]]:
-    """Declare a read: how its answer is redacted, and the scopes of which a token needs one (default: `read`)."""
-    return lambda function: ApiMethod(function, redact, scopes or (READ,), writes=False)
+def read(redact: Redact, *scopes: str, **guarded: str) -> Callable[[Callable[Concatenate[Any, P], R]], ApiMethod[P, R]]:
+    """Declare a read: how its answer is redacted, and the scopes of which a token needs one (default: `read`).
+
+    `guarded`: the scopes of parameters that need more than the read itself.
+    """
+    return lambda function: ApiMethod(function, redact, scopes or (READ,), writes=False, guarded=guarded)
 
 
 def own_route(function: Callable[Concatenate[Any, P], R]) -> ApiMethod[P, R]:

@@ -16,7 +16,7 @@ from onetray.domain.commands import Beat, Checkpoint, Fail, Log, Pause, Progress
 from onetray.domain.lifecycle import ASSIGNED, BLOCKED, RUNNING, SUCCEEDED, TASK
 from onetray.domain.machine import WORKER
 from onetray.domain.retry import backoff_us, retryable
-from onetray.domain.task import Beaten, Holding, Receipt, Verdict
+from onetray.domain.task import COMPENSATION_FAILED, Beaten, Holding, Receipt, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.dead_letters import NewDeadLetter
 from onetray.engine.fast_succeed import success_verdict
@@ -136,19 +136,25 @@ def fail(batch: BatchContext, work: list[tuple[int, Fail, TaskRow]]) -> None:
 def _fail(batch: BatchContext, writes: PendingWrites, command: Fail, row: TaskRow) -> Verdict:
     if row.cancel_at is not None:
         return accept_report(cancelled_instead(batch, writes, command, row))
-    if command.reason_code is not None:
+    if command.reason_code is not None and not command.retryable:
         return accept_report(
             dead_letter_tasks(batch, writes, row, command.reason_code, command.stage, command.error_json, after=command)
         )
     policy = batch.policy(row)
     if not retryable(policy, command.error_class, command.retryable):
+        if batch.compensates(row):
+            return accept_report(
+                dead_letter_tasks(
+                    batch, writes, row, COMPENSATION_FAILED, command.stage, command.error_json, after=command
+                )
+            )
         moved = writes.add(
             TASK.fail, row, reporter_of(command, row), cause=command.error_class, trace=command.trace,
             error=command.error_json,
             detail=event_detail(error=orjson.Fragment(command.error_json)),
         )  # fmt: skip
         return accept_report(batch.update_row(moved))
-    return accept_report(attempt_failed(batch, writes, row, command, "exhausted_retries"))
+    return accept_report(attempt_failed(batch, writes, row, command, command.reason_code or "exhausted_retries"))
 
 
 def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, failure: Fail, reason: str) -> TaskRow:
@@ -172,7 +178,7 @@ def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, fai
             ),
         )  # fmt: skip
         return batch.update_row(moved)
-    if policy.on_exhaustion == "dead_letter":
+    if policy.on_exhaustion == "dead_letter" or batch.compensates(row):
         return dead_letter_tasks(batch, writes, row, reason, failure.stage, failure.error_json, after=failure)
     moved = writes.add(
         TASK.fail, row, ENGINE, cause=reason, trace=failure.trace, error=failure.error_json,
@@ -336,8 +342,8 @@ def dead_letter_tasks(
     cause: str | None = None,
 ) -> TaskRow:
     """Set a task aside as a dead letter, because of the command `after`."""
-    if row.stage is not None and reason == "exhausted_retries" and batch.locked.flows[row.job].compensates is not None:
-        reason = "compensation_failed"
+    if batch.compensates(row):
+        reason = COMPENSATION_FAILED
     writes.letters.append(NewDeadLetter(row, reason, stage, error_json))
     moved = writes.add(
         TASK.dead_letter,

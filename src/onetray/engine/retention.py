@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from onetray.domain.clock import SECOND
+from onetray.domain.lifecycle import AUDIT_TYPES
 from onetray.engine.unused_kinds import UnusedKinds
 from onetray.store.base import Store, Tx
 from onetray.store.event_log import without
@@ -27,6 +28,9 @@ from onetray.store.event_rows import EventBatch
 _KEY_TABLES = ("unique_keys", "idempotency")
 TASK_TABLES = ("aliases", "dead_letters", "logs", "progress", "checkpoints", "tasks")
 _DELETE_STEP = 10_000
+JOB_DELETED = "job.deleted"
+OF_NO_JOB = (JOB_DELETED, *AUDIT_TYPES)
+"""The types of notes that belong to no job."""
 _LAST_KEY = 2**62
 _NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "tasks"}
 
@@ -89,8 +93,14 @@ def prune_flows(tx: Tx, old: OldJobs, max_members: int | None = None) -> list[in
 
 
 def prune_deletions(tx: Tx, old: OldJobs) -> list[int]:
-    """Delete the notes about jobs that were deleted by their ids. Returns the ids of the notes."""
-    return [id_ for (id_,) in tx.query("prune_deletions", before=old.before, ns=old.ns, limit=old.limit)]
+    """Delete the notes about deleted jobs, queues, breakers and tokens, which belong to no job. Returns their ids."""
+    ids: list[int] = []
+    # Type by type: so the index has them in the order of their times.
+    for type_ in OF_NO_JOB:
+        if len(ids) < old.limit:
+            found = {"before": old.before, "ns": old.ns, "limit": old.limit - len(ids)}
+            ids += [id_ for (id_,) in tx.query("prune_deletions", type=type_, **found)]
+    return ids
 
 
 def delete_keys(tx: Tx, jobs: list[int]) -> list[int]:
@@ -142,8 +152,35 @@ def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:
             tx.query(f"prune_{table}", keys=keys[i : i + _DELETE_STEP])
 
 
+class OldNotes:
+    """Deletes notes of some types after their TTL: at most MAX_LIMIT in one transaction."""
+
+    def __init__(self, store: Store, types: Sequence[str], ttl_s: float) -> None:
+        self._store, self._types, self._ttl_us = store, list(types), int(ttl_s * SECOND)
+        self._round_s, self._next_at = min(ROUND_S, max(1.0, ttl_s / 10)), float("-inf")
+
+    def step(self) -> int:
+        """Delete some, unless the last round has found too few. Returns how many."""
+        if not self._types or time.monotonic() < self._next_at:
+            return 0
+        removed = self.remove()
+        if removed < MAX_LIMIT:
+            self._next_at = time.monotonic() + self._round_s
+        return removed
+
+    def remove(self) -> int:
+        return self._store.write(self._remove)
+
+    def _remove(self, tx: Tx) -> int:
+        notes = tx.query("prune_notes", types=self._types, before=tx.now - self._ttl_us, limit=MAX_LIMIT)
+        if notes:
+            # Those of single tasks have none.
+            tx.batch("prune_flow_events_by_id", {"job": [job for job, _ in notes], "key": [id_ for _, id_ in notes]})
+        return len(notes)
+
+
 class Retention:
-    """The background scan: tasks, then flows, then notes about deleted jobs, then kinds that nothing uses.
+    """The background scan: tasks, then flows, then notes that belong to no job, then kinds that nothing uses.
 
     After each step it pauses for longer than the step took.
     """

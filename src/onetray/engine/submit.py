@@ -17,7 +17,7 @@ from onetray.domain.checks import as_json
 from onetray.domain.clock import SECOND, run_at_us
 from onetray.domain.commands import Command, Submit
 from onetray.domain.flow import TaskSpec
-from onetray.domain.lifecycle import QUEUED, TASK
+from onetray.domain.lifecycle import QUEUED, SUCCEEDED, TASK
 from onetray.domain.policy import Policy
 from onetray.domain.task import Receipt, Verdict, Written
 from onetray.domain.verbs import SubmitMany
@@ -68,6 +68,10 @@ class Spec:
     """Those of its predecessor that count against its budget."""
     held: bool = False
     """Whether its flow or stage keeps it from being claimable."""
+    idempotency_key: str | None = None
+    """What its handler passes to other systems; None: its id."""
+    checkpoint_of: int | None = None
+    """The task whose checkpoint it gets."""
 
     @property
     def rank(self) -> int:
@@ -89,7 +93,8 @@ def spec_like(task: TaskToCopy, ns: int, by: str, cause: str, trace: str | None)
     """A new task with the work of another one."""
     return Spec(
         ns, task.queue, task.kind, task.policy, task.max_attempts, task.priority, None, task.payload, by,
-        trace=trace or task.trace, cause=cause, retry_of=task.key, name=task.name, spawned_by=task.spawned_by,
+        trace=trace or task.trace, cause=cause, retry_of=task.key, idempotency_key=task.idempotency_key or task.id,
+        checkpoint_of=task.key, name=task.name, spawned_by=task.spawned_by,
         metadata=task.metadata, tracestate=None if trace else task.tracestate,
     )  # fmt: skip
 
@@ -123,7 +128,7 @@ def intern(names: InternedNames, commands: Sequence[Command], policy_ttl_s: floa
             specs[i] = Spec(
                 *numbers, c.priority, c.run_at, c.payload_json, actor(c.actor, c.actor_name), c.correlation_id,
                 c.trace, c.cause, None, c.delay_s, metadata=optional_text_of(c.metadata), tracestate=c.tracestate,
-                alias=c.alias,
+                alias=c.alias, idempotency_key=c.idempotency_key,
             )  # fmt: skip
         elif isinstance(c, SubmitMany):
             specs[i] = SpecMany(c, intern_task(names, c.like, c.like.namespace, policy_ttl_s))
@@ -200,7 +205,7 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
         "payload": [s.payload for s in specs],
     }  # fmt: skip
     place = _columns_of(specs, "ns", "queue", "kind", "policy", "priority", "max_attempts", "run_at")
-    origin = _columns_of(specs, "correlation_id", "trace", "retry_of", "actor", "cause")
+    origin = _columns_of(specs, "correlation_id", "trace", "retry_of", "idempotency_key", "actor", "cause")
     member = {name: [getattr(s, name) for s in specs] for name in _MEMBER_COLUMNS} if members else {}
     if any(s.attempts for s in specs):
         rows["attempts"] = [s.attempts for s in specs]
@@ -209,6 +214,7 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     batch.unclaimed_new.update(ready["key"])
     _insert(tx, {**rows, **place, **origin, **member}, ready)
     _describe(tx, [(s.key, s.metadata, s.tracestate) for s in specs if s.metadata or s.tracestate])
+    _copy_checkpoints(tx, [(s.key, s.checkpoint_of) for s in specs if s.checkpoint_of is not None])
     writes.flush()
     return [Receipt(s.id, QUEUED, 1, 1) for s in specs]
 
@@ -236,6 +242,13 @@ def _describe(tx: Tx, described: list[tuple[int, str | None, str | None]]) -> No
         tx.batch("describe_tasks", dict(columns))
 
 
+def _copy_checkpoints(tx: Tx, successors: list[tuple[int, int]]) -> None:
+    """Give the checkpoints of tasks that did not succeed to their successors."""
+    if successors:
+        columns = {"key": [key for key, _ in successors], "task": [task for _, task in successors]}
+        tx.batch("copy_checkpoints", columns, succeeded=SUCCEEDED)
+
+
 def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers) -> list[str]:
     """Write tasks that differ only in their payloads. Returns their ids, in order."""
     like, tx, count = command.like, batch.tx, len(command.bodies)
@@ -248,6 +261,7 @@ def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers)
     tasks = {
         "key": keys, "id": ids, "job": keys, "payload": command.bodies, **numbers._asdict(), "run_at": run_at,
         "priority": like.priority, "correlation_id": like.correlation_id, "trace": like.trace, "retry_of": None,
+        "idempotency_key": None,
         "actor": actor(like.actor, like.actor_name), "cause": like.cause,
     }  # fmt: skip
     claimable = keys if run_at <= now else []
@@ -307,7 +321,7 @@ def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) ->
         return None
     id_ = str(uuid7())
     shared = {"ns": numbers.ns, "correlation_id": c.correlation_id, "trace": c.trace}
-    task = {"id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None}
+    task = {"id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None, "idempotency_key": None}
     event = {"actor": actor(c.actor, c.actor_name), "cause": c.cause}
     store.submit_one({**numbers._asdict(), **shared, **_NEW_TASK, **task}, {**shared, **_NEW_EVENT, **event})
     return [Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))]

@@ -13,7 +13,7 @@ from onetray.domain.errors import Conflict
 from onetray.domain.lifecycle import ASSIGNED, HELD, OPEN, PAUSED, QUEUED, RUNNING, TASK
 from onetray.domain.retry import backoff_us
 from onetray.domain.system_commands import DeadLetterIt, EndCancel, Expire, Promote, SystemCommand, TimeOut
-from onetray.domain.task import MAX_SPARED, Verdict
+from onetray.domain.task import COMPENSATION_FAILED, MAX_SPARED, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.control_verbs import accept_control, actor_of, decide_controls
 from onetray.engine.holding import illegal
@@ -82,7 +82,7 @@ def _reopen(
 def _exhausted(
     batch: BatchContext, writes: PendingWrites, command: SystemCommand, row: TaskRow, error: str, reason: str
 ) -> TaskRow:
-    if batch.policy(row).on_exhaustion == "dead_letter":
+    if batch.policy(row).on_exhaustion == "dead_letter" or batch.compensates(row):
         stage = "fetch" if row.state == ASSIGNED else "exec"
         return dead_letter_tasks(batch, writes, row, reason, stage, error, after=command, by=actor_of(command))
     return batch.update_row(_fail(writes, command, row, error, reason))
@@ -125,10 +125,24 @@ def _time_out(
     if batch.can_only_finish(row):
         return accept_control(command, _cancel(batch, ended, command, row, _cancel_cause(row)))
     if row.state == RUNNING:
+        if batch.compensates(row):
+            return accept_control(command, _compensation_failed(batch, ended, command, row))
         return accept_control(command, batch.update_row(_fail(ended, command, row, _timeout_error(command), "timeout")))
     if row.state == ASSIGNED:
         row = _reopen(batch, reopened, command, row, is_spared=True, wait_us=0)
+    if row.state in PAUSED and batch.compensates(row):
+        # A dead letter comes from the queue or from a worker.
+        row = batch.update_row(
+            reopened.add(TASK.resume, row, actor_of(command), cause=command.limit, input=None, run_at=batch.tx.now)
+        )
     return _end_waiting(batch, ended, command, row)
+
+
+def _compensation_failed(batch: BatchContext, writes: PendingWrites, command: TimeOut, row: TaskRow) -> TaskRow:
+    stage = "fetch" if row.state == QUEUED else "exec"
+    return dead_letter_tasks(
+        batch, writes, row, COMPENSATION_FAILED, stage, _timeout_error(command), after=command, by=actor_of(command)
+    )
 
 
 def _queue_ttl_is_over(batch: BatchContext, row: TaskRow) -> bool:
@@ -148,6 +162,8 @@ def _timeout_error(command: TimeOut) -> str:
 
 def _end_waiting(batch: BatchContext, writes: PendingWrites, command: TimeOut, row: TaskRow) -> Verdict:
     assert row.state in (QUEUED, *PAUSED)
+    if batch.compensates(row):
+        return accept_control(command, _compensation_failed(batch, writes, command, row))
     moved = writes.add(
         TASK.time_out, row, actor_of(command), cause=command.limit, error=_timeout_error(command),
         detail=event_detail(reason="timeout", limit=command.limit),

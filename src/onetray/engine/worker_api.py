@@ -10,14 +10,18 @@ from typing import Any
 
 import orjson
 
-from onetray.domain.checks import MAX_ROWS, listed, seconds, task_id, text, whole
+from onetray.domain.checks import MAX_ROWS, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import NotFound
+from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.task import Holding, TaskProgress
 from onetray.domain.token import READ, WORK
 from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo, breaker_state, check_beat
+from onetray.engine.breakers import close_breakers, record_opened
+from onetray.engine.pending_writes import actor
 from onetray.engine.reads import DatabaseReads, act, own_route, read
+from onetray.engine.tally import Tally
 from onetray.engine.task_api import TaskApi
 from onetray.redaction.answers import json_of_task, of_task, plain
 from onetray.store.base import Tx
@@ -30,9 +34,9 @@ KEEP_REGISTRATION_S = 86_400
 class WorkerApi(DatabaseReads):
     """The engine's methods about workers, breakers, progress and checkpoints, on a database."""
 
-    def __init__(self, tasks: TaskApi) -> None:
+    def __init__(self, tasks: TaskApi, tally: Tally) -> None:
         super().__init__(tasks.store, tasks.config, tasks.must_not_have_forked)
-        self._tasks = tasks
+        self._tasks, self._tally = tasks, tally
 
     @read(of_task)
     def progress_of(self, task: str, *, namespace: str = "default") -> TaskProgress | None:
@@ -80,6 +84,7 @@ class WorkerApi(DatabaseReads):
             tx.query("delete_expired_workers", before=tx.now - KEEP_REGISTRATION_S * SECOND)
 
         self.store.write(register)
+        self._tally.write()
 
     @own_route
     def worker_leave(self, name: str, *, namespace: str = "default") -> None:
@@ -104,27 +109,42 @@ class WorkerApi(DatabaseReads):
     def open_breaker(
         self, kind: str, *, for_s: float, by: str = "anonymous", why: str = "opened by hand", namespace: str = "default"
     ) -> None:
-        """Stop claims of a kind for a while, then try one task. Claimed tasks go on."""
+        """Stop claims of a kind for a while, then try one task. Claimed tasks go on.
+
+        The event `breaker.opened` records it.
+        """
         limits, names = self.config.limits, self.store.names
         ns = names.intern_namespace(text(namespace, "namespace", limits.name_chars))
         text(by, "by", limits.name_chars)
         text(why, "why", limits.reason_chars)
         seconds(for_s, "for_s", 0.001)
         key = names.intern_kind(ns, text(kind, "kind", limits.name_chars))
-        self.store.write(
-            lambda tx: tx.query("open_breaker", kind=key, at=tx.now, until=tx.now + int(for_s * SECOND), by=by, why=why)
-        )
+        tried_at: list[int] = []
+
+        def open_(tx: Tx) -> None:
+            if tried_at and tx.query("breaker_opened", kind=key, since=tried_at[0], by=by, why=why):
+                return
+            tried_at.append(tx.now)
+            until = tx.now + int(for_s * SECOND)
+            tx.query("open_breaker", kind=key, at=tx.now, until=until, by=by, why=why)
+            record_opened(tx, key, actor(USER, by), why, until)
+
+        self.store.write(open_)
 
     @act
-    def close_breaker(self, kind: str, *, namespace: str = "default") -> None:
-        """Allow claims of a kind again, and reset its counted failures."""
+    def close_breaker(
+        self, kind: str, *, reason: str | None = None, by: str = "anonymous", namespace: str = "default"
+    ) -> None:
+        """Allow claims of a kind again, and reset its counted failures. The event `breaker.closed` records it."""
         limits, names = self.config.limits, self.store.names
+        text(by, "by", limits.name_chars)
+        optional_text(reason, "reason", limits.reason_chars)
         text(kind, "kind", limits.name_chars)
         ns = names.namespace(text(namespace, "namespace", limits.name_chars))
         key = None if ns is None else names.kind(ns, kind)
         if key is None:
             raise NotFound(f"there is no kind {kind}", kind=kind)
-        self.store.write(lambda tx: tx.query("close_breakers", kinds=[key]))
+        self.store.write(lambda tx: close_breakers(tx, [key], actor(USER, by), reason))
 
 
 def _worker(row: WorkerRow) -> WorkerInfo:

@@ -45,7 +45,8 @@ def assignment(a: Assignment) -> dict[str, Any]:
         "lease_expires_at": iso_time(a.lease_expires_at), "state": a.state,
         "payload": orjson.Fragment(a.payload_json),
         "input": None if a.input_json is None else orjson.Fragment(a.input_json),
-        "correlation_id": a.correlation_id, "trace": a.trace, "policy": orjson.Fragment(a.policy.body),
+        "idempotency_key": a.idempotency_key or a.id, "correlation_id": a.correlation_id, "trace": a.trace,
+        "policy": orjson.Fragment(a.policy.body),
         "ticket": ticket_text(a), "actions": list(a.actions),
     }  # fmt: skip
 

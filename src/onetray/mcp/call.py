@@ -121,6 +121,8 @@ class Call:
     def command(self, verb: Verb, *args: Any, **fields: Any) -> Any:
         if "actor_name" in verb.__dataclass_fields__:  # type: ignore[attr-defined]
             fields["actor_name"] = self.principal.name
+        if "actor_groups" in verb.__dataclass_fields__:  # type: ignore[attr-defined]
+            fields["actor_groups"] = self.principal.groups
         command = verb(*args, namespace=self.namespace, **fields)
         carry([command])
         return command

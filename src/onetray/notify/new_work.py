@@ -74,9 +74,8 @@ def count_statement(work: NewWork[int], name: str, params: Mapping[str, Any]) ->
     """Add the tasks that a statement makes claimable."""
     if name in ("insert_ready", "promote_ready"):
         work.count(params["queue"], len(params["key"]))
-    elif name == "pause_queue":
-        if params["at"] is None:
-            work.uncounted.add(params["key"])
+    elif name == "resume_queue":
+        work.uncounted.add(params["key"])
     elif name == "close_breakers":
         # A breaker belongs to a kind, whose tasks may be in any queue.
         work.anywhere = True

@@ -47,6 +47,7 @@ WAKING = frozenset(
         "insert_ready",
         "promote_ready",
         "pause_queue",
+        "resume_queue",
         "open_ready",
         "insert_flow_note",
         "set_progress",
@@ -155,7 +156,7 @@ class Tx(Protocol):
         ...
 
     def record(self, event: Columns) -> None:
-        """Write one event of an entity that is about to be deleted: no row has to list it."""
+        """Write one event that no row has to list: its entity is about to be deleted, or there is none."""
         ...
 
     def new_keys(self, count: int) -> list[int]: ...

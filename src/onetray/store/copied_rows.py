@@ -23,6 +23,7 @@ class TaskToCopy(NamedTuple):
     metadata: str | None
     tracestate: str | None
     context: int | None
+    idempotency_key: str | None
 
 
 class StageToCopy(NamedTuple):

@@ -38,7 +38,7 @@ class InternedNames:
         self._policy_keys: dict[str, int] = {}
         self._queue_names: dict[int, str] = {}
         self._queue_places: dict[int, tuple[str, str]] = {}
-        self._kind_names: dict[int, str] = {}
+        self._kind_places: dict[int, tuple[int, str]] = {}
         self._read_at = self._read_at_wall = float("-inf")
         self._turns = itertools.count(1)
         self._turn = 0
@@ -69,7 +69,7 @@ class InternedNames:
             # Skip queues of a namespace that was added between the two reads: the next refresh finds them.
             self._queue_places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
             self._kind_policy = {kind.key: kind.policy for kind in kinds}
-            self._kind_names = {kind.key: kind.name for kind in kinds}
+            self._kind_places = {kind.key: (kind.ns, kind.name) for kind in kinds}
             self._kinds = {(kind.ns, kind.name): kind.key for kind in kinds}
             self._retired = {kind.key for kind in kinds if kind.retired_at is not None}
             self._read_at, self._read_at_wall = began, began_wall
@@ -110,9 +110,13 @@ class InternedNames:
         return self._policies[key]
 
     def kind_name(self, key: int) -> str:
-        if key not in self._kind_names:
+        return self.place_of_kind(key)[1]
+
+    def place_of_kind(self, key: int) -> tuple[int, str]:
+        """The key of its namespace, and its name."""
+        if key not in self._kind_places:
             self.refresh()
-        return self._kind_names[key]
+        return self._kind_places[key]
 
     def queue_name(self, key: int) -> str:
         if key not in self._queue_names:

@@ -155,6 +155,7 @@ class ClaimedRow(NamedTuple):
     job: int
     stage: int | None
     control: int
+    idempotency_key: str | None
     seen_at: int
 
 
@@ -183,6 +184,7 @@ class ReclaimedRow(NamedTuple):
     state: str
     queue: int
     job: int
+    idempotency_key: str | None
 
 
 class ReadyRow(NamedTuple):

@@ -261,6 +261,14 @@ class BreakerDetails(NamedTuple):
     seen_at: int
 
 
+class WorkerTasksRow(NamedTuple):
+    """The tasks that a worker holds."""
+
+    name: str
+    running: int
+    claimed: int
+
+
 class TokenRow(NamedTuple):
     id: str
     name: str
@@ -271,6 +279,8 @@ class TokenRow(NamedTuple):
     revoked_at: int | None
     used_at: int | None
     hash: str
+    member_of: str
+    """Its groups, as JSON."""
     seen_at: int
 
 

@@ -33,7 +33,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
-from onetray.domain.lifecycle import HELD, MACHINES, OPEN, PAUSED
+from onetray.domain.lifecycle import AUDIT_TYPES, HELD, MACHINES, OPEN, PAUSED
 from onetray.domain.machine import BadLifecycle
 from onetray.store.row_types import RowMaker, row_maker
 
@@ -43,7 +43,7 @@ Word = str | Callable[[str], str]
 TYPES = {
     "bigint": "key job lease created_at updated_at run_at at began retry_of ts entity expires_at length successor "
     "last_lease_expires_at stage context spawned_by needs task current deadline_at compensates compensation opened_to "
-    "opened_at due_at deciding carried_from parent open_until seq",
+    "opened_at due_at deciding carried_from parent open_until seq value",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
     "dead_lettered cancelled redriven retrying error_count stages stages_open partial skipped ignored chained amends "
@@ -53,11 +53,12 @@ TYPES = {
 }
 """The types of batch columns on PostgreSQL; all others are text."""
 TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in columns.split()}
-# Columns with another type in these statements: the idempotency or unique key of a submit, the stage of a dead letter
-# and the entity of an alias, which are words.
+# Columns with another type in these statements: the idempotency or unique key of a submit, the stage of a dead letter,
+# the entity of an alias and the value of a label, which are words.
 TEXT = {
     ("insert_dead_letter", "stage"),
     ("insert_aliases", "entity"),
+    ("insert_label", "value"),
     *((name, "key") for name in ("take_key", "keys_taken", "link_key", "free_key")),
     *((name, "key") for name in ("lock_unique", "unique_held", "take_unique")),
     *((name, "key") for name in ("reserve_requests", "reserved_requests")),
@@ -81,8 +82,9 @@ STATES = {
     "task.held": quoted(HELD),
     "task.paused": quoted(PAUSED),
     "task.unheld": quoted(s for s in OPEN if s not in HELD),
+    "audit_types": quoted(AUDIT_TYPES),
 }
-"""The lists of states that a statement can include."""
+"""The lists of states, and of types of events, that a statement can include."""
 
 WORDS: dict[str, dict[str, Word]] = {
     SQLITE: {

@@ -107,12 +107,13 @@ class Harness:
         while self.engine.sweep():
             pass
 
-    def approve(self, job: Job[Any], stage: str, *, input: Any = None, by: str = "anonymous") -> None:
-        """Approve a stage of a flow, by the stage's name."""
-        stages = {s.name: s.id for s in self.engine.stages(job.id, namespace=self.app.namespace)}
+    def approve(self, job: Job[Any], stage: str, *, input: Any = None, by: str | None = None) -> None:
+        """Approve a stage of a flow, by the stage's name. By default as the user or the group that it waits for."""
+        stages = {s.name: s for s in self.engine.stages(job.id, namespace=self.app.namespace)}
         if stage not in stages:
             raise InvalidInput(f"the flow has no stage {stage!r}; it has: {', '.join(stages)}", field="stage")
-        self.engine.approve_stage(stages[stage], input=input, actor_name=by, namespace=self.app.namespace)
+        name = by or (stages[stage].approval or {}).get("owner") or "anonymous"
+        self.engine.approve_stage(stages[stage].id, input=input, actor_name=name, namespace=self.app.namespace)
 
     # Assertions.
 

@@ -20,7 +20,7 @@ from functools import cache
 from importlib.resources import files
 
 from onetray.domain.flow import LAST_KEY
-from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
+from onetray.domain.lifecycle import FLOW, MACHINES, NO_ENTITY, STAGE, TASK
 from onetray.domain.task import DEAD_STAGES, MAX_SPARED, REASON_CODES
 from onetray.engine.janitor import KNOWN
 from onetray.store.sql_template import POSTGRES, SQLITE, STATES, Section, Word, fill, quoted, sections
@@ -154,6 +154,7 @@ SHARED: dict[str, Word] = {
     "reason_codes": quoted(REASON_CODES),
     "dead_stages": quoted(DEAD_STAGES),
     "max_spared": str(MAX_SPARED),
+    "no_entity": str(NO_ENTITY),
 }
 
 # Damaged JSON must be reported as a violation, not fail the query: it is checked before it is parsed.

@@ -107,13 +107,17 @@ FROM history AS h JOIN parent AS p ON p.key = h.entity
 -- pass: events
 -- check: 13 unknown_entity: every event belongs to an existing entity
 -- check: 13 deleted_gone: a deleted job is gone, or is being removed
+-- check: 13 audit_facts: an event about a queue, a breaker or a token has no entity, a known namespace, and names what has changed
 -- check: 13 belongs: an event has the job and the namespace of its entity
 -- check: 3 shape: a transition has a version and a state; a note has neither, and not the type of a transition
 -- check: 2 note_fence: no note has a fence that its task has not reached
 SELECT e.entity AS task, e.id AS event, e.version, e.type, e.state, e.fence, e.job, e.ns,
     coalesce(t.job, s.job, f.job) AS row_job, coalesce(t.ns, s.ns, f.ns) AS row_ns, t.fence AS row_fence,
-    t.key IS NULL AND s.key IS NULL AND f.key IS NULL AND e.type <> 'job.deleted' AS unknown_entity,
+    t.key IS NULL AND s.key IS NULL AND f.key IS NULL AND e.type <> 'job.deleted'
+        AND NOT (e.entity = {no_entity} AND e.type IN ({audit_types})) AS unknown_entity,
     e.type = 'job.deleted' AND coalesce(t.key, s.key, f.key) IS NOT NULL AND f.deleted_at IS NULL AS deleted_gone,
+    e.type IN ({audit_types}) AND (e.entity <> {no_entity} OR e.version IS NOT NULL OR e.payload IS NULL
+        OR substr(e.payload, 1, 6) <> '{"id":' OR NOT EXISTS (SELECT 1 FROM onetray.namespace AS n WHERE n.key = e.ns)) AS audit_facts,
     e.job <> coalesce(t.job, s.job, f.job) OR e.ns <> coalesce(t.ns, s.ns, f.ns) AS belongs,
     (e.version IS NULL) <> (e.state IS NULL) OR e.version IS NULL AND e.type IN ({events}) AS shape,
     e.version IS NULL AND e.fence > t.fence AS note_fence

@@ -161,11 +161,18 @@ def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
     return Fail(
         error_class=type(error).__name__[:MAX_NAME_CHARS],
         message=error_message(error),
-        retryable=False if task_error is not None and not task_error.retryable else None,
-        retry_after_s=task_error.retry_after_s if task_error is not None else None,
         detail={"traceback": clean(trace[-TEXT_CHARS:])},
+        **({} if task_error is None else _chosen(task_error)),
         **fields,
     )
+
+
+def _chosen(error: TaskError) -> dict[str, Any]:
+    """What a handler says about its failure: whether and when it is retried, and what its dead letter says."""
+    # With a reason, an error is dead-lettered at once unless the report says that it is retryable.
+    retryable = (error.reason_code is not None or None) if error.retryable else False
+    chosen = {"retryable": retryable, "retry_after_s": error.retry_after_s, "reason_code": error.reason_code}
+    return chosen if error.stage is None else {**chosen, "stage": error.stage}
 
 
 def invalid_outcome(error: InvalidInput, fields: dict[str, Any]) -> Fail:

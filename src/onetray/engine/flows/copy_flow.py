@@ -66,6 +66,8 @@ class FlowCopy:
             if carried is not None and stage.ord == start:
                 new.control, new.gate = None, gate
             new.tasks = self._copy_members(stage.key, carried)
+            if self.old.compensation is not None and is_undone(stage):
+                _forget_effects(new.tasks)
             self.draft.stages.append(new)
 
     def _copy_members(self, stage: int, carried: Container[int] | None) -> list[Member]:
@@ -87,7 +89,11 @@ class FlowCopy:
             if len(page) < PAGE:
                 break
             after = page[-1].key
-        self.copies |= {key: self.copies[origin] for key, origin in first_of.items() if origin in self.copies}
+        for key, origin in sorted(first_of.items()):
+            if origin in self.copies:
+                self.copies[key] = self.copies[origin]
+                # The last one of a chain has the last checkpoint.
+                self.copies[origin].checkpoint_of = key
         spawned = self._batch.tx.query("spawned_in_stage", stage=stage, after=0)
         self.left_out += [key for (key,) in spawned if key not in self.copies]
         needs: dict[int, list[str]] = {}
@@ -95,6 +101,17 @@ class FlowCopy:
             if needed in self.copies:
                 needs.setdefault(task, []).append(self.copies[needed].id)
         return [(self.copies[key], tuple(needs.get(key, ()))) for key in keys]
+
+
+def is_undone(stage: StageToCopy) -> bool:
+    """Whether the compensation of its flow has undone the stage: it has no effect left to carry over."""
+    return stage.compensate is not None and (stage.state in (SUCCEEDED, PARTIAL) or stage.succeeded > 0)
+
+
+def _forget_effects(members: list[Member]) -> None:
+    """Let tasks act anew: under the key of their predecessors, other systems would answer with what was undone."""
+    for spec, _ in members:
+        spec.idempotency_key = spec.checkpoint_of = None
 
 
 def _draft_like(stage: StageToCopy) -> StageDraft:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from onetray.domain.errors import IllegalTransition
-from onetray.domain.flow import Placed
-from onetray.domain.flow_commands import FlowCommand, SubmitFlow
+import orjson
+
+from onetray.domain.errors import IllegalTransition, NotApprover
+from onetray.domain.flow import ANYBODY, Placed
+from onetray.domain.flow_commands import Answer, FlowCommand, SubmitFlow, WaitStage
 from onetray.domain.lifecycle import FLOW, RUNNING, STAGE
-from onetray.domain.machine import Machine, Transition
+from onetray.domain.machine import SYSTEM, Machine, Transition
 from onetray.domain.task import Verdict
+from onetray.domain.token import ANY_GROUP
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.advance import settle
 from onetray.engine.pending_writes import actor
@@ -33,6 +36,26 @@ def require_allowed(machine: Machine, transition: Transition, row: FlowRow | Sta
         f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
         **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
     )
+
+
+def approval_spec(batch: BatchContext, stage: StageRow) -> dict[str, Any]:
+    """The fields of a stage's Approval; empty if it has none."""
+    (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
+    spec: dict[str, Any] = orjson.loads(specs.approval) if specs.approval else {}
+    return spec
+
+
+def require_approver(stage: StageRow, approval: dict[str, Any], command: Answer | WaitStage) -> None:
+    """Raise NotApprover unless the approval is for anybody, for this user, or for one of the user's groups."""
+    owner = approval.get("owner") or ANYBODY
+    if owner == ANYBODY or command.actor == SYSTEM or owner in (command.actor_name, *command.actor_groups):
+        return
+    if ANY_GROUP not in command.actor_groups:
+        raise NotApprover(
+            f"the stage {stage.name!r} waits for {owner!r}, and {command.actor_name!r} is neither that user nor in a "
+            "group of that name",
+            stage=stage.id, owner=owner,
+        )  # fmt: skip
 
 
 def require_open(machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:

@@ -17,7 +17,7 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.flows import advance
 from onetray.engine.flows.carry_over import approval_of, carry_over, outcomes_of, to_carry_over
-from onetray.engine.flows.copy_flow import FlowCopy
+from onetray.engine.flows.copy_flow import FlowCopy, is_undone
 from onetray.engine.flows.create import add_members, write_flow
 from onetray.engine.pending_writes import actor
 from onetray.engine.submit import Spec, spec_like
@@ -122,7 +122,7 @@ def _redrive_in_new_flow(batch: BatchContext, c: Redrive, row: TaskRow, flow: Fl
     by, cause = actor(c.actor, c.actor_name), c.cause or "redrive"
     copy = FlowCopy(batch, flow, by, cause, c.trace)
     outcomes = outcomes_of(batch, stage.key)
-    undone = [s.ord for s in copy.stages if copy.old.compensation is not None and s.ord <= stage.ord and _is_undone(s)]
+    undone = [s.ord for s in copy.stages if copy.old.compensation is not None and s.ord <= stage.ord and is_undone(s)]
     carried = to_carry_over(outcomes, flow, row) if stage.opened_at is not None and not undone else None
     answer = approval_of(batch, stage)
     copy.from_stage(min([stage.ord, *undone]), carried, gate=int(answer is not None and not answer.is_given))
@@ -143,11 +143,6 @@ def _redrive_in_new_flow(batch: BatchContext, c: Redrive, row: TaskRow, flow: Fl
         batch.tx.batch("set_successor", {"key": [*dead], "successor": [*dead.values()]})
     _open(batch, flow, by, cause, c.trace)
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
-
-
-def _is_undone(stage: StageToCopy) -> bool:
-    """Whether a compensation has undone the stage: it has no effect left to carry over."""
-    return stage.compensate is not None and (stage.state in (SUCCEEDED, PARTIAL) or stage.succeeded > 0)
 
 
 def attempts_of_successor(c: Redrive, row: TaskRow) -> int:

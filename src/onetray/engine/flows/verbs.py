@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from uuid_utils import uuid7
 
-from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, NameTaken, NotFound
+from onetray.domain.errors import Conflict, Forbidden, IllegalTransition, InvalidInput, NameTaken, NotFound
 from onetray.domain.flow import Placed
 from onetray.domain.flow_commands import (
     AddStage,
@@ -67,9 +67,11 @@ from onetray.engine.flows.create import (
 )
 from onetray.engine.flows.dependencies import Member, known_members, resolve
 from onetray.engine.flows.requirements import (
+    approval_spec,
     flow_actor,
     placed_verdict,
     require_allowed,
+    require_approver,
     require_open,
     require_takes_tasks,
 )
@@ -111,7 +113,7 @@ def run_flow_command(
         about = stage or flow
         if isinstance(verdict.value, Placed) and verdict.value.id == about.id:
             verdict = Verdict(verdict.value._replace(was=about.state))
-    except (Conflict, NotFound, InvalidInput) as e:
+    except (Conflict, Forbidden, NotFound, InvalidInput) as e:
         # These are raised before anything is written. Any other error rolls the transaction back.
         verdict = Verdict(error=e)
     batch.answer(i, verdict)
@@ -300,6 +302,8 @@ def _wait(batch: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__
     if stage.state == WAITING:
         return placed_verdict(batch, stage, c, repeated=True)
     require_allowed(STAGE, STAGE.wait, stage, c)
+    if c.approval is not None:
+        require_approver(stage, approval_spec(batch, stage), c)
     approval = None if c.approval is None else orjson.dumps(c.approval).decode()
     advance.wait_for_approval(batch.locked, stage, flow_actor(c), approval, c.cause, c.trace)
     return placed_verdict(batch, stage, c)
@@ -326,11 +330,12 @@ def _approve(batch: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRo
         return placed_verdict(batch, stage, c, repeated=True)
     require_open(STAGE, stage, "approve", c.actor)
     require_allowed(STAGE, STAGE.approve, stage, c)
+    approval = approval_spec(batch, stage)
+    require_approver(stage, approval, c)
     _require_current(flow, stage)
     if stage.deciding is not None:
         raise Conflict(f"the condition of stage {stage.name!r} is being decided: try again later", stage=stage.id)
-    (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
-    form = orjson.loads(specs.approval).get("form") if specs.approval else None
+    form = approval.get("form")
     if form is not None and c.actor != SYSTEM:
         check_value(form, c.input, "input", "approval.form")
     answer = _store_answer(batch, stage, c, "approved", c.input)
@@ -350,6 +355,7 @@ def _end_by_answer(
     """Reject or skip a stage: its tasks are cancelled."""
     require_open(STAGE, stage, transition.name, c.actor)
     require_allowed(STAGE, transition, stage, c)
+    require_approver(stage, approval_spec(batch, stage), c)
     if transition is STAGE.reject:
         _require_current(flow, stage)
     _store_answer(batch, stage, c, verdict)
@@ -395,12 +401,10 @@ def approval_is_due(batch: BatchContext, flow: FlowRow, stage: StageRow, at: int
     """Apply `on_deadline` of an approval that nobody has answered in time."""
     if stage.state != WAITING or stage.due_at != at or stage.ending is not None or flow.ending is not None:
         return
-    (specs,) = batch.tx.query("specs_of_stage", key=stage.key)
-    assert specs.approval is not None
-    approval = orjson.loads(specs.approval)
+    approval = approval_spec(batch, stage)
     outcome = approval.get("on_deadline") or "reject"
     note = f"nobody answered in {approval['deadline_s']:g} s"
-    fields = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
+    fields: dict[str, Any] = {"flow": stage.id, "actor": SYSTEM, "actor_name": "janitor", "note": note}
     match outcome:
         case "approve":
             _approve(batch, ApproveStage(**fields), flow, stage)

@@ -32,6 +32,8 @@ class Principal:
     scopes: frozenset[str]
     token: str | None = None
     """The public id of the token; None if the server has no tokens."""
+    groups: tuple[str, ...] = ()
+    """Whose approvals it may answer, besides its own."""
 
     def has(self, *scopes: str) -> bool:
         """Whether the caller has one of these scopes. Admins have all."""

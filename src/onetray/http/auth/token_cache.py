@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import OnetrayError, TooManyRequests, Unauthorized, Unavailable
-from onetray.domain.token import SCOPES, Token, is_secret_of, parts_of
+from onetray.domain.token import ANY_GROUP, SCOPES, Token, is_secret_of, parts_of
 from onetray.engine.token_api import RECORD_USE_EVERY_S
 from onetray.http.auth.scopes import Principal
 from onetray.http.services import Services
@@ -34,7 +34,7 @@ LOOKUP_INTERVAL_S = 0.02
 MAX_PER_QUERY, MAX_WAITING = 1_000, 10_000
 """Tokens per query, and tokens that may wait for a query."""
 
-LOCAL = Principal("local", "default", frozenset(SCOPES))
+LOCAL = Principal("local", "default", frozenset(SCOPES), groups=(ANY_GROUP,))
 """The principal of all requests to a server without tokens, which listens only on the loopback interface."""
 
 _NO_TOKEN = "the request has no token: send `Authorization: Bearer ot_…`; `onetray token create` creates one"
@@ -97,7 +97,7 @@ class TokenCache:
         self._check_not_ended(entry)
         await self._record_use(entry)
         token = entry.token
-        return Principal(token.name, token.namespace, frozenset(token.scopes), token.id)
+        return Principal(token.name, token.namespace, frozenset(token.scopes), token.id, token.groups)
 
     async def recheck(self, principal: Principal) -> None:
         """Raises Unauthorized if the principal's token would not be accepted any more."""

@@ -34,6 +34,11 @@ class Counter:
             labels = _series_key(self._series, labels)
             self._series[labels] = self._series.get(labels, 0) + by
 
+    def raise_to(self, value: float, *labels: str) -> None:
+        """Take over a value that is counted elsewhere. A counter never falls."""
+        with self._lock:
+            self._series[labels] = max(value, self._series.get(labels, 0))
+
     def family(self) -> Any:
         family = CounterMetricFamily(self.name, self._help, labels=self._labels)
         for labels, value in sorted(self._series.copy().items()):

@@ -1,14 +1,15 @@
-"""Task metrics, counted incrementally from the event log.
+"""Task metrics of all processes, counted incrementally from the event log, and from tallies of what leaves no event.
 
 Owns the cursor up to which events are counted. Each namespace has its own counters: a token sees only its namespace's.
 """
 
 from __future__ import annotations
 
-from onetray.domain.commands import Beat
-from onetray.domain.errors import LeaseLost
+from collections.abc import Mapping
+
 from onetray.domain.lifecycle import TASK
 from onetray.engine import Engine
+from onetray.engine.tally import CONFLICTS, RENEWALS
 from onetray.http.observe.counters import MAX_SERIES, OTHER, Counter, Histogram
 from onetray.store.shown_rows import DurationRow, EventCountRow
 
@@ -35,8 +36,10 @@ class NamespaceCounts:
         self.waited = Histogram("onetray_queue_seconds", "From the time a task was due to its last start.", "kind")
         self.ran = Histogram("onetray_run_seconds", "From the last start of a task to its end.", "kind")
         self.commands = Counter("onetray_commands", "Commands of this process.", "verb", "outcome")
-        self.renewals = Counter("onetray_lease_renewals", "Heartbeats written by this process.")
-        self.conflicts = Counter("onetray_claim_conflicts", "Rejected reports: the worker does not hold the task.")
+        self.renewals = Counter("onetray_lease_renewals", "Accepted heartbeats, of all processes.")
+        self.conflicts = Counter(
+            "onetray_claim_conflicts", "Rejected reports: the worker does not hold the task. Of all processes."
+        )
         self._by_type = {CLAIMED: self.claims, RETRIED: self.retries, EXPIRED: self.expiries} | dict.fromkeys(
             FAILED, self.failures
         )
@@ -55,12 +58,10 @@ class NamespaceCounts:
         elif type_ in self._by_type:
             self._by_type[type_].add(kind or OTHER, by=number)
 
-    def count_commands(self, verb: str, outcome: str, number: int) -> None:
-        self.commands.add(verb, outcome, by=number)
-        if outcome == LeaseLost.code:
-            self.conflicts.add(by=number)
-        elif verb == Beat.verb and outcome == OK:
-            self.renewals.add(by=number)
+    def take_tallies(self, totals: Mapping[str, int]) -> None:
+        """Take over what leaves no event, as all processes have counted it."""
+        self.renewals.raise_to(totals.get(RENEWALS, 0))
+        self.conflicts.raise_to(totals.get(CONFLICTS, 0))
 
 
 class EventMetrics:

@@ -17,13 +17,14 @@ from prometheus_client.core import GaugeMetricFamily
 
 from onetray.domain.commands import Command
 from onetray.domain.errors import Unavailable
+from onetray.domain.lifecycle import RUNNING
 from onetray.domain.listing import QueueDepth
 from onetray.domain.task import Verdict
 from onetray.domain.verbs import SubmitMany
-from onetray.domain.worker import WorkerInfo
 from onetray.engine import Engine
 from onetray.http.observe.counters import Counter, Histogram
 from onetray.http.observe.event_metrics import OK, EventMetrics
+from onetray.store.shown_rows import WorkerTasksRow
 
 CACHE_S, CACHE_FACTOR = 5.0, 20
 """Numbers from the database are cached for CACHE_S, and at least for CACHE_FACTOR times as long as the read took."""
@@ -40,7 +41,8 @@ class DatabaseNumbers:
     expires_at: float = 0.0
     up: bool = False
     queues: list[QueueDepth] = field(default_factory=list)
-    workers: list[WorkerInfo] = field(default_factory=list)
+    alive: int = 0
+    workers: list[WorkerTasksRow] = field(default_factory=list)
     now: int = 0
 
 
@@ -75,7 +77,7 @@ class Metrics:
             key = _namespace_of(command), command.verb, OK if error is None else error.code
             counts[key] = counts.get(key, 0) + 1
         for (namespace, verb, outcome), count in counts.items():
-            self.event_metrics.for_namespace(namespace).count_commands(verb, outcome, count)
+            self.event_metrics.for_namespace(namespace).commands.add(verb, outcome, by=count)
 
     # Reporting.
 
@@ -94,7 +96,12 @@ class Metrics:
         try:
             self.event_metrics.update()
             numbers.queues = engine.queues(namespace=namespace, limit=MAX_LISTED)
-            numbers.workers = [w for w in engine.workers(namespace=namespace, limit=MAX_LISTED) if w.alive]
+            ((numbers.alive,),) = engine.store.read("count_workers", namespace=namespace)
+            numbers.workers = engine.store.read(
+                "tasks_of_workers", namespace=namespace, running=RUNNING, limit=MAX_LISTED
+            )
+            engine.tally.write()
+            self.event_metrics.for_namespace(namespace).take_tallies(engine.tally.totals(namespace))
             numbers.now, numbers.up = engine.store.now(), True
         except Unavailable:
             pass  # Reported as onetray_up = 0; the counters of this process are still available.
@@ -140,7 +147,7 @@ def _queue_metrics(numbers: DatabaseNumbers) -> Iterator[Any]:
 
 
 def _worker_metrics(numbers: DatabaseNumbers) -> Iterator[Any]:
-    yield GaugeMetricFamily("onetray_workers_alive", "Workers with a recent heartbeat.", value=len(numbers.workers))
+    yield GaugeMetricFamily("onetray_workers_alive", "Workers with a recent heartbeat.", value=numbers.alive)
     held = GaugeMetricFamily("onetray_worker_tasks", "Tasks held by a worker.", labels=("worker", "state"))
     for worker in numbers.workers:
         held.add_metric((worker.name, "running"), worker.running)

@@ -68,7 +68,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "DeadLetter": schema_of(DeadLetter, kind=STRING, payload={}),
     "Assignment": record(
         {
-            **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "correlation_id"), STRING),
+            **dict.fromkeys(("id", "kind", "queue", "namespace", "worker", "state", "idempotency_key",
+                            "correlation_id"), STRING),
             "fence": INTEGER, "attempt": INTEGER, "lease_id": STRING, "lease_s": {"type": "number"},
             "lease_expires_at": TIME, "payload": {}, "input": {}, "trace": of_type(str | None), "policy": ref(Policy),
             "ticket": STRING, "actions": ACTIONS,
@@ -219,9 +220,10 @@ BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING,
                      {"kind": "send_mail", "open": True})  # fmt: skip
 WHOAMI = AnswerShape(
     "Who the token is, and the server's limits",
-    record({"name": STRING, "namespace": STRING, "scopes": ACTIONS, "version": STRING,
+    record({"name": STRING, "namespace": STRING, "scopes": ACTIONS, "groups": ACTIONS, "version": STRING,
             "limits": {"type": "object", "additionalProperties": INTEGER}}),
-    {"name": "ann", "namespace": "default", "scopes": ["read"], "version": "0.1.0", "limits": {"batch": 10_000}},
+    {"name": "ann", "namespace": "default", "scopes": ["read"], "groups": ["editor"], "version": "0.1.0",
+     "limits": {"batch": 10_000}},
 )  # fmt: skip
 KEPT_PATHS = AnswerShape(
     "The paths that stay redacted, by kind",

@@ -55,11 +55,16 @@ async def run_commands(request: Request, principal: Principal = Sender) -> Json:
     if len(items) > limit:
         raise TooLarge(f"a batch has at most {limit} commands, not {len(items)}", field="commands", limit=limit)
     _check_scopes(items, principal)
-    commands = await services.read(_decode_all, items, headers_of_request(request, principal))
+    commands = await services.read(_decode_all, items, _owned(request, principal))
     verdicts = await services.read(_carry_out, services.engine, commands)
     _release_if_refused(request, commands, verdicts)
     free_key_if_unavailable(request, verdicts)
     return await services.read(_answer, items, commands, verdicts)
+
+
+def _owned(request: Request, principal: Principal) -> dict[str, Any]:
+    """The fields that the server sets, of the commands that have them."""
+    return headers_of_request(request, principal) | {"actor_groups": principal.groups}
 
 
 def _check_scopes(items: Sequence[object], principal: Principal) -> None:
@@ -119,7 +124,7 @@ def _add_route(kind: Any) -> None:
     allowed = Depends(allow(kind.declared.scope))
 
     async def carry_out(request: Request, id: Id, principal: Principal = allowed) -> Json:
-        owned = {n: value for n, value in headers_of_request(request, principal).items() if n in known}
+        owned = {n: value for n, value in _owned(request, principal).items() if n in known}
         command = command_from(kind, {**(await read_model(request, body)).field_values(), **owned, name: id})
         return Json(views.answer_view(kind, await services_of(request).call(command), id))
 

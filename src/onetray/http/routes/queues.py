@@ -28,9 +28,10 @@ async def list_queues(request: Request, limit: Limit = 1_000, principal: Princip
              **accepts(ReasonBody, required=False))  # fmt: skip
 async def pause_queue(request: Request, queue: Name, principal: Principal = Operator) -> Json:
     """Workers claim no more tasks from it. Running tasks continue."""
-    services = services_of(request)
-    await read_model(request, ReasonBody)
-    await services.read(services.engine.pause_queue, queue, by=principal.name, namespace=principal.namespace)
+    services, body = services_of(request), await read_model(request, ReasonBody)
+    await services.read(
+        services.engine.pause_queue, queue, reason=body.reason, by=principal.name, namespace=principal.namespace
+    )
     return Json({"queue": queue, "paused": True})
 
 
@@ -38,9 +39,10 @@ async def pause_queue(request: Request, queue: Name, principal: Principal = Oper
              **accepts(ReasonBody, required=False))  # fmt: skip
 async def resume_queue(request: Request, queue: Name, principal: Principal = Operator) -> Json:
     """Workers claim tasks from it again."""
-    services = services_of(request)
-    await read_model(request, ReasonBody)
-    await services.read(services.engine.resume_queue, queue, namespace=principal.namespace)
+    services, body = services_of(request), await read_model(request, ReasonBody)
+    await services.read(
+        services.engine.resume_queue, queue, reason=body.reason, by=principal.name, namespace=principal.namespace
+    )
     return Json({"queue": queue, "paused": False})
 
 
@@ -76,7 +78,8 @@ async def open_breaker(request: Request, kind: Name, principal: Principal = Oper
              **accepts(ReasonBody, required=False))  # fmt: skip
 async def close_breaker(request: Request, kind: Name, principal: Principal = Operator) -> Json:
     """Workers claim tasks of the kind again, and its failure count is reset."""
-    services = services_of(request)
-    await read_model(request, ReasonBody)
-    await services.read(services.engine.close_breaker, kind, namespace=principal.namespace)
+    services, body = services_of(request), await read_model(request, ReasonBody)
+    await services.read(
+        services.engine.close_breaker, kind, reason=body.reason, by=principal.name, namespace=principal.namespace
+    )
     return Json({"kind": kind, "open": False})

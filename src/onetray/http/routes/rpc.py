@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from onetray import __version__
 from onetray.domain.policy import Policy
-from onetray.domain.token import OPERATE, SCOPES, WORK
+from onetray.domain.token import ANY_GROUP, OPERATE, SCOPES, WORK
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.api import METHODS, EngineApi
@@ -46,10 +46,11 @@ class ValueResponse(Response):
 
 @router.get("/whoami", summary="Get the token's identity and the server's limits", **returns(answers.WHOAMI))
 async def whoami(request: Request, principal: Principal = AnyScope) -> ValueResponse:
-    """Returns the token's name, namespace and scopes."""
+    """Returns the token's name, namespace, scopes and groups."""
     limits = services_of(request).engine.config.limits
     return ValueResponse({
         "name": principal.name, "namespace": principal.namespace, "scopes": sorted(principal.scopes),
+        "groups": [group for group in principal.groups if group != ANY_GROUP],
         "version": __version__, "limits": asdict(limits),
     })  # fmt: skip
 

@@ -13,6 +13,8 @@ from starlette.responses import Response
 
 from onetray.domain.checks import task_id
 from onetray.domain.errors import InvalidInput, TooManyStreams, Unavailable
+from onetray.domain.lifecycle import ABOUT_TOKENS
+from onetray.domain.token import ADMIN
 from onetray.feed import Page
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json, to_json
@@ -149,4 +151,6 @@ def _filter(principal: Principal, types: Sequence[str] | None, kind: str | None,
     if len(names) > MAX_TYPES or any(len(name) > NAME_CHARS for name in names):
         raise InvalidInput(f"types must be at most {MAX_TYPES} names of at most {NAME_CHARS} characters", field="types")
     job = None if job is None else task_id(job, "job")
-    return FeedFilter(principal.namespace, tuple(names) or None, kind, job)
+    return FeedFilter(
+        principal.namespace, tuple(names) or None, kind, job, () if principal.has(ADMIN) else ABOUT_TOKENS
+    )

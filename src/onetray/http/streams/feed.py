@@ -41,6 +41,8 @@ class FeedFilter:
     types: tuple[str, ...] | None = None
     kind: str | None = None
     job: str | None = None
+    hidden: tuple[str, ...] = ()
+    """Types that the client may not read."""
 
     def matching(self, events: Iterable[Event]) -> Iterator[Event]:
         """Applies all filters except `kind`, which events do not contain."""
@@ -48,6 +50,7 @@ class FeedFilter:
             if (
                 e.namespace == self.namespace
                 and (self.types is None or e.type in self.types)
+                and e.type not in self.hidden
                 and (self.job is None or self.job in (e.job_id, e.entity_id))
             ):
                 yield e

@@ -27,6 +27,13 @@ WHERE kind {in:kinds:integer} AND (probing = 1 OR kind {in:failed:integer}) ORDE
 UPDATE onetray.breaker SET recent = b.recent, opened_at = b.opened_at, open_until = b.open_until, probing = b.probing,
     why = b.why, opened_by = b.opened_by {from_batch} WHERE breaker.kind = b.kind
 
+-- name: lock_open_breakers
+SELECT kind FROM onetray.breaker WHERE kind {in:kinds:integer} AND open_until IS NOT NULL ORDER BY kind {for_update}
+
+-- name: breaker_opened
+-- Whether this call has opened the breaker before, and its answer was lost.
+SELECT kind FROM onetray.breaker WHERE kind = :kind AND opened_at >= :since AND opened_by = :by AND why = :why
+
 -- name: close_breakers
 UPDATE onetray.breaker SET recent = '[]', opened_at = NULL, open_until = NULL, probing = 0, why = NULL, opened_by = NULL
 WHERE kind {in:kinds:integer}

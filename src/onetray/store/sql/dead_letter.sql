@@ -45,5 +45,5 @@ WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) =
 
 -- word: select_task_to_copy
 SELECT t.key, CAST(t.id AS text) AS id, t.queue, t.kind, t.policy, t.priority, t.max_attempts, t.correlation_id, t.trace,
-    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context
+    t.payload, t.name, t.spawned_by, t.metadata, t.tracestate, t.context, t.idempotency_key
 FROM onetray.task AS t

@@ -107,16 +107,20 @@ DELETE FROM onetray.log WHERE task {in:keys:bigint}
 DELETE FROM onetray.task WHERE key {in:keys:bigint}
 
 -- name: prune_deletions
--- Notes about deleted jobs.
+-- Notes that belong to no job.
 DELETE FROM onetray.event_batch WHERE id IN (
-    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = 'job.deleted' AND e.ts <= :before
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.type = :type AND e.ts <= :before
         AND (CAST(:ns AS integer) IS NULL OR e.ns = :ns)
     ORDER BY e.ts LIMIT :limit
 )
 RETURNING id
 
 -- name: prune_notes
-DELETE FROM onetray.event_batch WHERE state IS NULL AND type {in:types:text} AND ts < :before
+-- Skips notes that another janitor is deleting.
+DELETE FROM onetray.event_batch WHERE id IN (
+    SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type {in:types:text} AND e.ts < :before
+    LIMIT :limit {skip_locked_due}
+)
 RETURNING coalesce(job, entity), id
 
 -- name: prune_flow_events_by_id

@@ -15,7 +15,7 @@ UPDATE onetray.lease SET request_key = NULL WHERE key {in:keys:bigint}
 -- row: ReclaimedRow
 -- The tasks that a repeated claim still holds.
 SELECT t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.fence, t.attempts, t.payload, t.input, t.correlation_id,
-    t.trace, t.lease, t.state, t.queue, t.job
+    t.trace, t.lease, t.state, t.queue, t.job, t.idempotency_key
 FROM onetray.task AS t WHERE t.key {in:keys:bigint} ORDER BY t.key
 
 -- name: lock_leases

@@ -49,3 +49,28 @@ SELECT CAST(coalesce(sum(eb.size), 0) AS bigint) FROM onetray.event_batch AS eb 
 -- How many events the first rows of the log have.
 SELECT CAST(coalesce(sum(r.size), 0) AS bigint)
 FROM (SELECT eb.size FROM onetray.event_batch AS eb ORDER BY eb.id LIMIT :rows) AS r
+
+-- name: add_tally
+INSERT INTO onetray.tally (ns, name, value) SELECT b.ns, b.name, b.value {from_batch} WHERE true
+ON CONFLICT (ns, name) DO UPDATE SET value = tally.value + excluded.value
+
+-- name: tallies
+SELECT y.name, y.value FROM onetray.tally AS y JOIN onetray.namespace AS n ON n.key = y.ns WHERE n.name = :namespace
+
+-- name: count_workers
+-- The workers that are alive.
+SELECT count(*) FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > {clock}
+
+-- name: tasks_of_workers
+-- row: WorkerTasksRow
+-- How many tasks each worker holds: as it says itself, or if it does not register, as its leases say.
+SELECT w.name, w.running, w.claimed FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+WHERE n.name = :namespace AND w.expires_at > {clock}
+UNION ALL
+SELECT l.worker, sum(CASE WHEN t.state = :running THEN 1 ELSE 0 END), count(*)
+FROM onetray.lease AS l JOIN onetray.namespace AS o ON o.key = l.ns CROSS JOIN {lease_tasks}
+    JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM onetray.worker AS r
+    WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > {clock})
+GROUP BY l.worker ORDER BY 1 LIMIT :limit

@@ -70,4 +70,7 @@ WHERE q.key {in:keys:bigint} AND q.paused_at IS NULL AND (
 ) IS NOT NULL
 
 -- name: pause_queue
-UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key
+UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key
+
+-- name: resume_queue
+UPDATE onetray.queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key

@@ -17,6 +17,12 @@ INSERT INTO onetray.checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body {from_batch} WHERE true
 ON CONFLICT (task) DO UPDATE SET at = excluded.at, attempt = excluded.attempt, body = excluded.body
 
+-- name: copy_checkpoints
+-- The successor of a task that has not succeeded goes on where that one was.
+INSERT INTO onetray.checkpoint (task, at, attempt, body)
+SELECT b.key, c.at, 0, c.body FROM onetray.checkpoint AS c {join_batch} c.task = b.task
+WHERE EXISTS (SELECT 1 FROM onetray.task AS o WHERE o.key = c.task AND o.state <> :succeeded)
+
 -- name: checkpoint_of
 SELECT c.body
 FROM onetray.checkpoint AS c JOIN onetray.task AS t ON t.key = c.task JOIN onetray.namespace AS n ON n.key = t.ns

@@ -46,7 +46,7 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- word: columns_of_claimable
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
 
 -- name: texts_of_tasks
 -- row: TaskTextsRow
@@ -66,7 +66,7 @@ INSERT INTO onetray.task ({task_columns}, events) SELECT {b.task_columns}, {even
 
 -- word: task_columns
 key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, correlation_id, trace, payload
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload
 
 -- name: insert_member
 -- A task of a flow's stage.

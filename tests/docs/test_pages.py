@@ -1,5 +1,6 @@
 """The documentation is true: its programs run, its links lead somewhere, nothing is left out."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -22,7 +23,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
 COMMAND_LINE = re.compile(r"^(?:ExecStart=\S*/)?(onetray [^#\n|>&()]+)", re.MULTILINE)
-SHELL = re.compile(r"^```(?:sh|ini)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONTAINER = re.compile(r"^CMD (\[.*\])$", re.MULTILINE)
+SHELL = re.compile(r"^```(?:sh|ini|dockerfile)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # CONTRIBUTING shows a fragment of a test; README and tutorial are followed by test_installed.py.
 PROGRAMS = [
@@ -87,8 +89,10 @@ def test_every_command_is_documented() -> None:
 @each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_command_that_a_page_shows_can_be_parsed(page: Path) -> None:
     for block in SHELL.findall(page.read_text()):
-        for line in COMMAND_LINE.findall(block.replace("\\\n", " ")):
-            _parse(onetray, shlex.split(line)[1:])
+        lines = [shlex.split(line) for line in COMMAND_LINE.findall(block.replace("\\\n", " "))]
+        lines += [json.loads(line) for line in CONTAINER.findall(block)]
+        for line in lines:
+            _parse(onetray, line[1:])
 
 
 def _parse(command: click.Command | None, words: list[str]) -> None:

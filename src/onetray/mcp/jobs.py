@@ -132,7 +132,7 @@ def answer_question(call: Call, id_: str, answer: Any) -> Any:
     task = read_job(call, id_)
     if not isinstance(task, Task) or task.state not in PAUSED:
         raise IllegalTransition(
-            f"{id_} is {task.state} and asks nothing: only a job in waiting_input or blocked takes an answer",
+            f"{id_} is {task.state} and asks nothing: only a job in waiting_input or blocked accepts an answer",
             allowed=list(task.actions),
         )
     # Not redacted: the form decides, it is not shown.

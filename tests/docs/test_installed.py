@@ -3,6 +3,9 @@
 A page is one test, because a block builds on those before it. They take seconds: they start what a reader starts.
 """
 
+import ast
+import importlib.metadata
+import re
 import shutil
 import socket
 import subprocess
@@ -13,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.docs.installed import Installed, build, install
 from tests.docs.reader import BLOCK, FILE, reading
@@ -20,6 +25,8 @@ from tests.support.fleet import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = "8321"
+OPTIONAL = {"opentelemetry", "pytest"}
+"""Used only where a program has them: onetray works without."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +54,23 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
         packed = {name for name in archive.namelist() if name.startswith("onetray/")}
     files = (path for path in (ROOT / "src/onetray").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert packed == {str(path.relative_to(ROOT / "src")) for path in files}
+
+
+def test_everything_that_is_imported_is_declared(wheel: Path) -> None:
+    """The pages are followed with all packages of the project at hand: one that is not declared would not be missed."""
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = [archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA")]
+        imported = {
+            name
+            for path in archive.namelist()
+            if path.endswith(".py")
+            for name in imports_of(archive.read(path).decode())
+        }
+    declared = with_dependencies(re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE))
+    packages = importlib.metadata.packages_distributions()
+    foreign = imported - sys.stdlib_module_names - {"onetray", *OPTIONAL}
+    assert len(foreign) > 10
+    assert [name for name in foreign if not declared & {canonicalize_name(dist) for dist in packages[name]}] == []
 
 
 def test_what_is_imported_is_the_wheel(installed: Installed, tmp_path: Path) -> None:
@@ -84,6 +108,31 @@ def test_the_readmes_requests_are_answered_as_it_says(installed: Installed, tmp_
             reader.do(language, block.replace("up --app", f"up --port {port} --app").replace(f":{PORT}/", f":{port}/"))
             if "onetray up" in block:
                 wait_until(lambda: _is_listening(port), 30)
+
+
+def imports_of(source: str) -> set[str]:
+    """The packages that a module imports, at its top or later."""
+    nodes = list(ast.walk(ast.parse(source)))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    absolute = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0}
+    return {name.split(".")[0] for name in plain | absolute}
+
+
+def with_dependencies(lines: list[str]) -> set[str]:
+    """The names of these requirements, with all extras, and of what they require."""
+    found: set[str] = set()
+    waiting = [Requirement(line) for line in lines]
+    while waiting:
+        needed = waiting.pop()
+        if (name := canonicalize_name(needed.name)) in found or name == "onetray":
+            continue
+        found.add(name)
+        extras = needed.extras or {""}
+        for line in importlib.metadata.requires(name) or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(requirement)
+    return found
 
 
 def section(page: str, title: str) -> str:

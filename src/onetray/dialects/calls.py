@@ -1,4 +1,4 @@
-"""A request to a dialect, with its caller and the engine: what routes that are methods (method_routes.py) work with.
+"""A request to a dialect, with its caller and the engine; routes that are methods (method_routes.py) use it.
 
 Also for dialects that know flows only: a task without a flow is shown as a flow of one stage, both with its id.
 """

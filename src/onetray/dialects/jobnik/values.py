@@ -1,4 +1,4 @@
-"""Jobs, stages and tasks in Jobnik's words: their states beside ours, what its clients send, and what they get."""
+"""Jobs, stages and tasks in Jobnik's words: how states correspond, what its clients send, and what they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native tools: few, for agents that give, take and watch work."""
+"""The native tools: few, for agents that submit, do and watch work."""
 
 from onetray.domain.errors import OnetrayError
 from onetray.mcp.native import control, look, people, submit, work

@@ -1,4 +1,4 @@
-"""find_jobs and inspect_job: see where work stands."""
+"""find_jobs and inspect_job: see the state of work."""
 
 from __future__ import annotations
 

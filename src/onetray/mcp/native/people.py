@@ -1,4 +1,4 @@
-"""ask_human and answer_human: a task waits for a person, and goes on with the answer."""
+"""ask_human and answer_human: a task waits for a person, and continues with the answer."""
 
 from __future__ import annotations
 

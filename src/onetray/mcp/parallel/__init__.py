@@ -1,4 +1,4 @@
-"""The 24 tools of parallel-mcp: runs of tasks that agents share out, under the names that its clients know.
+"""The 24 tools of parallel-mcp: runs of tasks that agents share, under the names that its clients know.
 
 A run is a flow with one stage; its status follows from its tasks. Adds no rules of its own to the lifecycle.
 """

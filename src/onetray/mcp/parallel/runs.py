@@ -1,4 +1,4 @@
-"""The tools that give and control work: runs, their tasks and snapshots, requeue, expiry and pruning."""
+"""The tools that submit and control work: runs, their tasks and snapshots, requeue, expiry and pruning."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The words of parallel-mcp: statuses, events and errors beside ours.
+"""The words of parallel-mcp: its statuses, events and errors, and the native ones that they stand for.
 
-It is data: the lifecycle decides what a task may do. Owns which of our errors its clients tell apart.
+It is data: the lifecycle decides what a task may do. Owns which native errors its clients can distinguish.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.docs.installed import Installed
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.py)\n")
@@ -17,15 +18,15 @@ POSTGRES = "postgresql://localhost/jobs"
 
 
 class Reader:
-    """Reads in an empty directory. Where the page names a PostgreSQL, that is another one."""
+    """Reads in an empty directory, with an installed package. A PostgreSQL that the page names is another one."""
 
-    def __init__(self, folder: Path, postgres: str = POSTGRES) -> None:
-        self._folder, self._postgres = folder, postgres
+    def __init__(self, folder: Path, installed: Installed, postgres: str = POSTGRES) -> None:
+        self._folder, self._python, self._postgres = folder, str(installed.python), postgres
         self._workers: list[subprocess.Popen[bytes]] = []
         self._seen = ""
-        commands = str(Path(sys.executable).parent)
-        self._env = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
-        self._env |= {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith(("ONETRAY_", "PYTHONPATH"))}
+        self._env |= {"PATH": f"{installed.commands}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+        self._env |= installed.pip_env
 
     def follow(self, page: str) -> None:
         for language, block in BLOCK.findall(page):
@@ -41,7 +42,7 @@ class Reader:
         elif named := FILE.match(block):
             (self._folder / named[1]).write_text(block)
         else:
-            self._run(sys.executable, "-W", "error", "-c", block)
+            self._run(self._python, "-W", "error", "-c", block)
 
     def _run(self, *command: str) -> str:
         done = subprocess.run(
@@ -65,8 +66,8 @@ NOWHERE = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": 
 
 
 @contextmanager
-def reading(folder: Path, postgres: str = POSTGRES) -> Iterator[Reader]:
-    reader = Reader(folder, postgres)
+def reading(folder: Path, installed: Installed, postgres: str = POSTGRES) -> Iterator[Reader]:
+    reader = Reader(folder, installed, postgres)
     try:
         yield reader
     finally:

@@ -1,23 +1,32 @@
 """The documentation is true: its programs run, its links lead somewhere, nothing is left out."""
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import click
 import pytest
 
 from onetray.cli import COMMANDS
+from onetray.cli import main as onetray
+from onetray.domain.policy import Policy
 from tests.cli.run import every_command
 from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
+COMMAND_LINE = re.compile(r"^(?:ExecStart=\S*/)?(onetray [^#\n|>&()]+)", re.MULTILINE)
+CONTAINER = re.compile(r"^CMD (\[.*\])$", re.MULTILINE)
+SHELL = re.compile(r"^```(?:sh|ini|dockerfile)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# CONTRIBUTING shows a fragment of a test; README and tutorial are followed by test_tutorial.py.
+# CONTRIBUTING shows a fragment of a test; README and tutorial are followed by test_installed.py.
 PROGRAMS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
@@ -45,8 +54,16 @@ def test_a_program_in_the_documentation_runs(program: str, tmp_path: Path) -> No
 
 @each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in LINK.findall(page.read_text()):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in _anchors(path), f"{target}#{anchor}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 @each_case(
@@ -67,6 +84,47 @@ def test_every_command_is_documented() -> None:
         assert f"## onetray {name}\n" in page
     for words in every_command():
         assert f"<!-- generated: {' '.join(words)} --help -->" in page
+
+
+@each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_that_a_page_shows_can_be_parsed(page: Path) -> None:
+    for block in SHELL.findall(page.read_text()):
+        lines = [shlex.split(line) for line in COMMAND_LINE.findall(block.replace("\\\n", " "))]
+        lines += [json.loads(line) for line in CONTAINER.findall(block)]
+        for line in lines:
+            _parse(onetray, line[1:])
+
+
+def _parse(command: click.Command | None, words: list[str]) -> None:
+    """Raises a UsageError for an unknown option, or a value that is not allowed. Runs nothing."""
+    while isinstance(command, click.Group) and words:
+        name, *words = words
+        command = command.get_command(click.Context(command), name)
+        assert command is not None, f"there is no command {name}"
+    assert command is not None
+    command.make_context(command.name, words)
+
+
+def test_every_option_of_a_task_is_explained() -> None:
+    table = read("docs/jobs.md").split("## Options of a task")[1].split("\n## ")[0]
+    for name in Policy.__dataclass_fields__:
+        assert f"`{name}`" in table, name
+
+
+def test_the_picture_of_the_demo_shows_lines_of_the_demo() -> None:
+    """The page of the command line has what the demo prints, and ./go check compares that with a true run."""
+    printed = read("docs/cli.md").split("<!-- generated: demo -->")[1].split("<!-- /generated -->")[0]
+    known = {_without_numbers(line) for line in re.findall(r"^ *[\d.]+ s  (.*)$", printed, re.MULTILINE)}
+    texts = [
+        element.text or "" for element in ET.parse(ROOT / "docs/images/demo.svg").iter() if element.tag.endswith("text")
+    ]
+    shown = {_without_numbers(texts[n + 1]) for n, text in enumerate(texts) if re.fullmatch(r"[\d.]+ s", text)}
+    assert len(shown) > 5
+    assert shown <= known
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"\d+", "0", line)
 
 
 def test_every_table_is_explained() -> None:

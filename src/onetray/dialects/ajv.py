@@ -38,14 +38,14 @@ SHOWN = 5
 
 
 def ajv_detail(problem: Mapping[str, Any], scope: Scope) -> str:
-    """What is wrong with a request, as AJV would say it; the `detail` of any other problem."""
+    """What is wrong with a request, in AJV's words; the `detail` of any other problem."""
     _, is_query, parameter = str(problem.get("field", "")).partition("query.")
     detail = f"Unknown query parameter '{parameter}'" if is_query else str(problem["detail"])
     return "; ".join(map(ajv_message, scope.get(INVALID, [])[:SHOWN])) or detail
 
 
 def ajv_message(error: Mapping[str, Any]) -> str:
-    """One of pydantic's errors, as AJV would say it."""
+    """One of pydantic's errors, in AJV's words."""
     place: Sequence[Any] = error["loc"]
     type_, name = error["type"], place[-1]
     if type_ == "extra_forbidden" and place[0] == "query":

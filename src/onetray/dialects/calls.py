@@ -1,4 +1,4 @@
-"""A request to a dialect, with its caller and the engine: what routes that are methods (method_routes.py) work with.
+"""A request to a dialect, with its caller and the engine; routes that are methods (method_routes.py) use it.
 
 Also for dialects that know flows only: a task without a flow is shown as a flow of one stage, both with its id.
 """
@@ -100,12 +100,12 @@ class Call:
         """Approve a stage that waits. A pending one needs no approval; IllegalTransition is raised for a later one."""
         placed = self.run(ApproveStage, stage)
         if placed.repeated and placed.was != PENDING:
-            raise IllegalTransition("the stage was approved before", **{"from": placed.was})
+            raise IllegalTransition("the stage is already approved", **{"from": placed.was})
 
     def _change(self, flow: Flow, verb: Verb, of_single: Verb | None, **fields: Any) -> None:
         """Carry out a command. Raises IllegalTransition also if it changes nothing: the engine takes a repetition."""
         if self.run_for(flow, verb, of_single, **fields).repeated:
-            raise IllegalTransition("this was done before")
+            raise IllegalTransition("this is already done")
 
     def find_flow(self, id_: str) -> Flow:
         """A flow by its id, or a task without one as a flow."""

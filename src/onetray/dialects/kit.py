@@ -1,4 +1,4 @@
-"""What dialects are made of: import it, write the routes, the errors and the map of states. See docs/dialects.md.
+"""The building blocks of dialects: import it, write the routes, the errors and the map of states. See docs/dialects.md.
 
 Owns what all dialects do alike. A dialect uses `services.engine`, whose answers are redacted, and commands; it has no
 lifecycle logic and no access to the store.

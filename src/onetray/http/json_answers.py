@@ -65,7 +65,7 @@ def _encoder_of(value: Any) -> Encoder:
 
 
 def _record_encoder(kind: type) -> Encoder:
-    """Decides once for each field what is to be done with it: most are texts and numbers, which stay as they are."""
+    """Decides once for each field how to encode it: most are texts and numbers, which stay as they are."""
     hints, shown_names = known_fields(kind), shown_fields(kind)
     names = [name for name, _ in shown_names]
     times = [name for name, is_time in shown_names if is_time]

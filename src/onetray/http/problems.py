@@ -67,7 +67,7 @@ def answer(body: dict[str, Any], headers: dict[str, str] | None = None, scope: S
 
 
 def headers_of(error: OnetrayError) -> dict[str, str]:
-    """Headers for clients that only look at the status."""
+    """Headers for clients that only read the status."""
     if isinstance(error, Unauthorized):
         return {"www-authenticate": f'Bearer realm="onetray"{_INVALID_TOKEN if error.facts.get("given") else ""}'}
     retry_after_s = error.facts.get("retry_after_s", 1.0 if isinstance(error, Unavailable) else None)

@@ -1,4 +1,4 @@
-"""What a request brings, read once: its headers by name, its body, and the connection that it came on.
+"""The parts of a request, read once: its headers by name, its body, and its connection.
 
 Owns where in the scope they are kept. The limits read the body, protocol.py sets the connection.
 """

@@ -187,7 +187,7 @@ def _run_in_thread(step: Callable[[], object]) -> threading.Event:
         try:
             step()
         except Exception:
-            logger.exception("a step of the stop failed")
+            logger.exception("a step of the shutdown failed")
         finally:
             done.set()
 

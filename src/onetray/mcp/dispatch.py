@@ -1,4 +1,4 @@
-"""Carry out a tool call: find the tool, check its arguments, ask for confirmation, run it, and say what came of it.
+"""Carry out a tool call: find the tool, check its arguments, ask for confirmation, run it, and return its result.
 
 Owns the result of `tools/call`: the JSON text as content and the same as structuredContent; errors with isError. Also
 how a call that ends or repeats work is confirmed: by elicitation if the client can do that (one of 2026-07-28 or later
@@ -90,7 +90,7 @@ def result_of(value: Any) -> Result:
 
 
 def error_result(tools: ToolSet, error: OnetrayError) -> Result:
-    """The result of a call that the engine has refused. Hosts, paths and users of the database stay in the log."""
+    """The result of a call that the engine has rejected. Hosts, paths and users of the database stay in the log."""
     facts = problems.of_error(error)
     if facts["detail"] != str(error):
         error = type(error)(facts["detail"])

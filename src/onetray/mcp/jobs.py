@@ -1,6 +1,6 @@
-"""Jobs as agents see them: short, with the next tools to call, and with foreign text set apart.
+"""Jobs as agents see them: short, with the next tools to call, and with foreign text marked.
 
-Owns the fields of these views. What other people and programs wrote stands under `untrusted`: a model must treat it as
+Owns the fields of these views. What other people and programs wrote is under `untrusted`: a model must treat it as
 data. The notes and the form that agents leave for each other are the task's checkpoint.
 """
 
@@ -19,7 +19,7 @@ from onetray.http.json_answers import encoded, iso_time
 from onetray.mcp.call import Call
 
 MAX_SHOWN_BYTES = 20_000
-"""Larger values are cut in views, unless the caller asks for the whole."""
+"""Larger values are truncated in views, unless the caller requests the whole."""
 SHOWN_CHARS = 2_000
 NOTES, FORM = "notes", "form"
 OF_HOLDER = ("report_progress", "finish_work", "hand_over", "ask_human")
@@ -61,7 +61,7 @@ def line_of(job: JobSummary) -> dict[str, Any]:
 
 
 def job_view(call: Call, job: Job, *, whole: bool = False) -> dict[str, Any]:
-    """A job: what it is, where it stands, what it waits for, and what came of it. It blocks."""
+    """A job: what it is, its state, what it waits for, and its outcome. It blocks."""
     view = _task_view(call, job, whole) if isinstance(job, Task) else _flow_view(call, job, whole)
     return {**_without_none(view), "next": next_tools(call, job.state)}
 
@@ -132,7 +132,7 @@ def answer_question(call: Call, id_: str, answer: Any) -> Any:
     task = read_job(call, id_)
     if not isinstance(task, Task) or task.state not in PAUSED:
         raise IllegalTransition(
-            f"{id_} is {task.state} and asks nothing: only a job in waiting_input or blocked takes an answer",
+            f"{id_} is {task.state} and asks nothing: only a job in waiting_input or blocked accepts an answer",
             allowed=list(task.actions),
         )
     # Not redacted: the form decides, it is not shown.

@@ -1,4 +1,4 @@
-"""Tools and tool sets: what a server offers to agents, and which of it a caller may see.
+"""Tools and tool sets: what a server offers to agents, and which of them a caller may see.
 
 A tool set is a package with a value `TOOL_SET`; TOOL_SETS names its module. Owns the rule that a caller without the
 scopes of a tool does not learn that it exists.

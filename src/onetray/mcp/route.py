@@ -85,7 +85,7 @@ def in_tenant(principal: Principal, request: Request, services: Services) -> Pri
     if not named:
         return principal
     if len(named) > 1:
-        raise InvalidInput("x-tenant is there more than once: send it once", field="x-tenant")
+        raise InvalidInput("x-tenant appears more than once: send it once", field="x-tenant")
     try:
         namespace = named[0].encode("latin-1").decode()
     except UnicodeDecodeError:

@@ -24,7 +24,7 @@ ANSWER = "answer"
 
 
 def task_created(call: Call, id_: str) -> dict[str, Any]:
-    """The result of a call that goes on as a task. It blocks."""
+    """The result of a call that continues as a task. It blocks."""
     return {"resultType": "task", **_facts(read_job(call, id_))}
 
 

@@ -16,7 +16,7 @@ from onetray.mcp.jobs import Job, is_over, progress_of, read_job
 from onetray.notify.waiters import group_of
 
 FIRST_POLL_S, LAST_POLL_S = 0.05, 1.0
-"""How often a waiting call looks at its job: more and more seldom."""
+"""How often a waiting call reads its job: less and less often."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def slot(call: Call) -> Iterator[bool]:
 
 
 async def until_over(call: Call, id_: str, wait_s: float) -> Job:
-    """The job once it has ended or asks something, or as it is after `wait_s`. Tells the client of its progress."""
+    """The job once it has ended or asks something, or as it is after `wait_s`. Notifies the client of its progress."""
     deadline, pause_s, told = time.monotonic() + wait_s, FIRST_POLL_S, 0.0
     with slot(call) as may_wait:
         while True:
@@ -45,7 +45,7 @@ async def until_over(call: Call, id_: str, wait_s: float) -> Job:
 
 
 async def _tell_progress(call: Call, job: Task, told: float) -> float:
-    """Progress must rise: what does not is not told."""
+    """Progress must increase: other reports are not sent."""
     progress = await asyncio.to_thread(progress_of, call, job)
     if progress is None or progress["done"] <= told:
         return told

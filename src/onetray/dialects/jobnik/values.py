@@ -1,4 +1,4 @@
-"""Jobs, stages and tasks in Jobnik's words: their states beside ours, what its clients send, and what they get."""
+"""Jobs, stages and tasks in Jobnik's words: how states correspond, what its clients send, and what they get."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STAGE_STATES = kit.StateTable.read("stage", "stage", """
     WAITING → PENDING → IN_PROGRESS → COMPLETED, FAILED
     CREATED, PENDING, IN_PROGRESS → WAITING
     CREATED, WAITING, PENDING, IN_PROGRESS → ABORTED
-    CREATED → COMPLETED: a retried flow takes it over from the first one
+    CREATED → COMPLETED: a retried flow carries it over from the original one
     WAITING → FAILED: it was rejected, or a task failed while it waited
 """)  # fmt: skip
 TASK_STATES = kit.StateTable.read("task", "task", """
@@ -45,7 +45,7 @@ TASK_STATES = kit.StateTable.read("task", "task", """
     CREATED, PENDING, RETRIED → FAILED: its job was aborted
     IN_PROGRESS → PENDING, CREATED: a worker in Python does this; Jobnik's cannot
     CREATED → PENDING, RETRIED: a user resumed it
-    PENDING, RETRIED → COMPLETED: a redriven flow takes it over from the first one
+    PENDING, RETRIED → COMPLETED: a redriven flow carries it over from the original one
 """, second_after=("retry", "expire"), is_second=lambda task: task.attempts > 0)  # fmt: skip
 
 Object = dict[str, Any]

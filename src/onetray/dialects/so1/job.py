@@ -46,7 +46,7 @@ TABLES = tuple(
         departures={(PENDING, SUCCESS): why},
     )
     for machine, why in (
-        (native.TASK, "a task of a flow that was taken over from an earlier one; a job is never"),
+        (native.TASK, "a task of a flow that was carried over from an earlier one; a job never is"),
         (native.FLOW, "all stages of the flow were skipped"),
     )
 )  # fmt: skip

@@ -67,7 +67,7 @@ class TokenCache:
 
     @property
     def known_not_needed(self) -> bool:
-        """Whether it is known, without a look at the database, that requests need no token."""
+        """Whether it is known, without a query, that requests need no token."""
         return not self._tokens_required and self._now() < self._required_checked_until
 
     async def needed(self) -> bool:

@@ -28,7 +28,7 @@ STRING, NULL = {"type": "string"}, {"type": "null"}
 INTEGER, BOOLEAN = {"type": "integer"}, {"type": "boolean"}
 ACTIONS = {"type": "array", "items": STRING}
 NEXT_CURSOR = {"type": ["string", "null"], "description": "The cursor of the next page; null on the last page."}
-RESUME_CURSOR = {"type": "string", "description": "Read on from here. After the last page it finds later entries."}
+RESUME_CURSOR = {"type": "string", "description": "Continue from here. After the last page it returns later entries."}
 TOTAL = {"type": ["integer", "null"], "description": "The number of all that match; null unless it was requested."}
 ANY_JOB = {"oneOf": [ref(Task), ref(Flow)]}
 
@@ -122,7 +122,7 @@ JOBS = AnswerShape(
 )
 EVENTS = _page("events", Event, RESUME_CURSOR)
 FEED = AnswerShape(
-    "Events, and the cursor to read on from",
+    "Events, and the cursor to continue from",
     record({"events": {"type": "array", "items": ref(Event)}, "cursor": INTEGER}),
     {"events": [example_of(Event)], "cursor": 12},
 )
@@ -219,7 +219,7 @@ DELETED = AnswerShape("The job is deleted", record({"id": STRING, "deleted": BOO
 BREAKER_SET = AnswerShape("Whether the breaker is open", record({"kind": STRING, "open": BOOLEAN}),
                      {"kind": "send_mail", "open": True})  # fmt: skip
 WHOAMI = AnswerShape(
-    "Who the token is, and the server's limits",
+    "The token's identity, and the server's limits",
     record({"name": STRING, "namespace": STRING, "scopes": ACTIONS, "groups": ACTIONS, "version": STRING,
             "limits": {"type": "object", "additionalProperties": INTEGER}}),
     {"name": "ann", "namespace": "default", "scopes": ["read"], "groups": ["editor"], "version": "0.1.0",

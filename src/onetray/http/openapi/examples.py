@@ -1,6 +1,6 @@
 """An example of each value in the API's responses.
 
-Owns the examples. They are real values, serialized like any response, so a new field appears in them by itself.
+Owns the examples. They are real values, serialized like any response, so a new field appears in them automatically.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ DeclareFlowBody: Any = body_of(
     FlowDeclaration, "DeclareFlowBody",
     example={"name": "thumbnails", "stages": [{"name": "resize", "kind": "thumbnails.resize"}]},
     worker=(Name, Field("anonymous", description="The worker that declares it.")),
-    renew=(bool, Field(False, description="Only say that this version is still in use.")),
+    renew=(bool, Field(False, description="Only report that this version is still in use.")),
 )  # fmt: skip
 MembersBody: Any = body_of(
     AddTasks, "MembersBody", without=(*OUTSIDE, "stage"), example=command_example(AddTasks),

@@ -30,7 +30,7 @@ class CancelJob(Arguments):
 
 class RedriveJob(Arguments):
     id: Id
-    delay_s: Seconds = Field(default=0.0, description="Start it no earlier than in so many seconds. Not for flows.")
+    delay_s: Seconds = Field(default=0.0, description="The earliest start, in seconds from now. Not for flows.")
     reason: str | None = Field(default=None, description="Why, for its history.")
     confirm: Confirm = False
 
@@ -107,8 +107,8 @@ TOOLS = (
         name="redrive_job",
         title="Run an ended job again",
         description="Run a job that has ended, such as a dead letter, once more: as a new job that is linked to it. "
-        "A flow goes on from the stage that failed. Asks for confirmation: pass confirm: true only if the user "
-        "wants it. Look at its error by inspect_job first.",
+        "A flow continues from the stage that failed. Asks for confirmation: pass confirm: true only if the user "
+        "wants it. Check its error with inspect_job first.",
         arguments=RedriveJob,
         handler=redrive_job,
         scopes=(OPERATE,),

@@ -14,7 +14,7 @@ Seconds = Annotated[float, Field(ge=0)]
 Labels = Annotated[dict[str, str], Field(description="Names and values to find the job by, up to 20.")]
 Confirm = Annotated[
     bool,
-    Field(description="true if the user wants this. Without it, you are asked, or told what would happen."),
+    Field(description="true if the user wants this. Without it, the call asks, or only returns what it would do."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""find_jobs and inspect_job: see where work stands."""
+"""find_jobs and inspect_job: see the state of work."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ class InspectJob(Arguments):
         max_length=3,
         description="explain: why it does not run now. events: its history. log: what its worker wrote.",
     )
-    limit: int = Field(default=50, ge=1, le=MAX_LINES, description="The most events, and the most lines, of one page.")
+    limit: int = Field(
+        default=50, ge=1, le=MAX_LINES, description="The maximum of events, and of log lines, in a page."
+    )
     events_cursor: str | None = Field(default=None, description="next_events_cursor of the previous page.")
     log_cursor: str | None = Field(default=None, description="next_log_cursor of the previous page.")
-    whole: bool = Field(default=False, description="Do not cut large payloads and results.")
+    whole: bool = Field(default=False, description="Do not truncate large payloads and results.")
 
 
 def find_jobs(call: Call, by: FindJobs) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ask_human and answer_human: a task waits for a person, and goes on with the answer."""
+"""ask_human and answer_human: a task waits for a person, and continues with the answer."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from onetray.mcp.registry import Tool
 
 class AskHuman(Held):
     question: str = Field(
-        min_length=1, max_length=2_000, description="The question, with all that is needed to answer."
+        min_length=1, max_length=2_000, description="The question, with everything that is needed to answer it."
     )
     to: str = Field(default="anybody", description="Who should answer.")
     form: dict[str, Any] | None = Field(
         default=None,
         description="A JSON Schema of the answer, for example an object with the properties of a form. "
-        "An answer that does not satisfy it is refused. Default: any answer.",
+        "An answer that does not satisfy it is rejected. Default: any answer.",
     )
     notes: Any = Field(default=None, description="What you have found out so far: you or another gets it back later.")
 
 
 class AnswerHuman(Arguments):
     id: Id
-    answer: Any = Field(description="The answer, as the form of the question wants it.")
+    answer: Any = Field(description="The answer, as the form of the question requires it.")
 
 
 def ask_human(call: Call, question: AskHuman) -> dict[str, Any]:
@@ -59,7 +59,7 @@ TOOLS = (
     Tool(
         name="ask_human",
         title="Ask a person",
-        description="Put a claimed task aside until a person has answered a question. You give the task up: once it is "
+        description="Pause a claimed task until a person has answered a question. You give up the task: once it is "
         "answered, it returns to its queue, and whoever claims it next, you or another agent, gets the answer and your "
         "notes. It costs no attempt. Write a question that can be answered without this conversation.",
         arguments=AskHuman,
@@ -70,7 +70,7 @@ TOOLS = (
     Tool(
         name="answer_human",
         title="Answer a question",
-        description="Pass on a person's answer to a job that waits for it (waiting_input), or let a blocked job go on. "
+        description="Pass on a person's answer to a job that waits for it (waiting_input), or resume a blocked job. "
         "inspect_job shows the question and the form. Only pass on what a person has said: never invent an answer.",
         arguments=AnswerHuman,
         handler=answer_human,

@@ -23,13 +23,13 @@ class SubmitJob(Arguments):
     payload: Any = Field(default=None, description="What the worker needs to know: any JSON.")
     queue: Queue = "default"
     priority: int = Field(default=0, description="Higher ones are taken first.")
-    delay_s: Seconds | None = Field(default=None, description="Do not start it earlier than in so many seconds.")
-    max_attempts: int | None = Field(default=None, ge=1, description="How often it may be tried. Default: by its kind.")
+    delay_s: Seconds | None = Field(default=None, description="The earliest start, in seconds from now.")
+    max_attempts: int | None = Field(default=None, ge=1, description="The maximum of attempts. Default: its kind's.")
     idempotency_key: str | None = Field(
         default=None, description="Your own key: submitting again with the same key returns the same job."
     )
     labels: Labels | None = None
-    correlation_id: str | None = Field(default=None, description="Ties jobs together: find_jobs finds them by it.")
+    correlation_id: str | None = Field(default=None, description="Shared by related jobs: find_jobs filters by it.")
 
 
 class RunJob(SubmitJob):
@@ -63,7 +63,7 @@ TOOLS = (
         name="submit_job",
         title="Submit a job",
         description="Put a job into a queue and return at once. Some worker, a program or another agent, will take it. "
-        "Use inspect_job with the returned id to see how it goes. For a result that you need now, use run_job.",
+        "Use inspect_job with the returned id to check on it. For a result that you need now, use run_job.",
         arguments=SubmitJob,
         handler=submit_job,
         scopes=(SUBMIT,),
@@ -73,8 +73,8 @@ TOOLS = (
         name="run_job",
         title="Run a job and wait for its result",
         description="Submit a job and wait for its end, up to wait_s seconds. Returns its result under `untrusted`, or "
-        "its error. If it has not ended by then, or asks a question, the answer says so: the job goes on, and "
-        "inspect_job with its id shows it later. With an idempotency_key, calling again goes on waiting for the same "
+        "its error. If it has not ended by then, or asks a question, the result says so: the job continues, and "
+        "inspect_job with its id shows it later. With an idempotency_key, a second call continues to wait for the same "
         "job. Clients with MCP tasks get a task instead of waiting.",
         arguments=RunJob,
         handler=run_job,

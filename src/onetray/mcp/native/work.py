@@ -38,7 +38,7 @@ class ReportProgress(Held):
     total: Seconds | None = Field(default=None, description="How much there is to do, in the same unit.")
     message: str | None = Field(default=None, description="What you are doing, in a few words.")
     log: list[str] = Field(default=[], max_length=100, description="Lines for the log of the task.")
-    notes: Any = Field(default=None, description="What the next worker needs to go on, if you fail: any JSON.")
+    notes: Any = Field(default=None, description="What the next worker needs to continue, if you fail: any JSON.")
     lease_s: float | None = Field(default=None, ge=0.001, description="The new length of the lease, from now.")
 
 
@@ -65,7 +65,7 @@ class FinishWork(Held):
 class HandOver(Held):
     notes: Any = Field(default=None, description="What you found out, for whoever takes it next: any JSON.")
     reason: str | None = Field(default=None, description="Why you give it back, for its history.")
-    delay_s: Seconds = Field(default=0.0, description="Nobody gets it before so many seconds have passed.")
+    delay_s: Seconds = Field(default=0.0, description="Nobody can claim it for this many seconds.")
 
 
 async def claim_work(call: Call, wanted: ClaimWork) -> dict[str, Any]:
@@ -150,7 +150,7 @@ TOOLS = (
         name="report_progress",
         title="Report progress and keep the task",
         description="Renew the lease of a claimed task. With done, total and message also report progress; with log "
-        "append lines to its log; with notes leave what the next worker needs, in case you fail. `stop` in the answer "
+        "append lines to its log; with notes leave what the next worker needs, in case you fail. `stop` in the result "
         "means that the task was cancelled. LeaseLost means that it is no longer yours: drop it.",
         arguments=ReportProgress,
         handler=report_and_renew,
@@ -161,9 +161,9 @@ TOOLS = (
     Tool(
         name="finish_work",
         title="Report the outcome",
-        description="End a claimed task: succeeded with its result, or failed with the error. A failed one is tried "
-        "again as its policy says: the state is queued then. The same report again is accepted; a different one is "
-        "refused.",
+        description="End a claimed task: succeeded with its result, or failed with the error. A failed task is "
+        "retried as its policy determines: its state is then queued. The same report is accepted again; another "
+        "one is rejected.",
         arguments=FinishWork,
         handler=finish_work,
         scopes=(WORK,),

@@ -1,4 +1,4 @@
-"""The 24 tools of parallel-mcp: runs of tasks that agents share out, under the names that its clients know.
+"""The 24 tools of parallel-mcp: runs of tasks that agents share, under the names that its clients know.
 
 A run is a flow with one stage; its status follows from its tasks. Adds no rules of its own to the lifecycle.
 """
@@ -35,7 +35,7 @@ TOOLS = (
           "Renew the lease of a claimed task, so that it stays yours.", idempotent=True),
     _tool("mark_task_running", reports.mark_task_running, a.Leased, WORK, "Report that work on a claimed task began."),
     _tool("pause_task", reports.pause_task, a.PauseTask, WORK,
-          "Give a claimed task up until resume_task: it is blocked, or waits for an input. It costs no attempt."),
+          "Pause a claimed task until resume_task: it is blocked, or waits for input. It costs no attempt."),
     _tool("release_task", reports.release_task, a.ReleaseTask, WORK,
           "Give a claimed task back to the queue. It costs no attempt."),
     _tool("complete_task", reports.complete_task, a.CompleteTask, WORK,
@@ -50,7 +50,7 @@ TOOLS = (
           "Cancel a run that has not ended, with all its open tasks, at once.", destructive=True, idempotent=True),
     _tool("get_run", reads.read_run, a.OfRun, READ, "A run; null if there is none with this id."),
     _tool("expire_leases", runs.expire_now, a.ExpireLeases, WORK,
-          "Take tasks back whose leases have expired. This also happens by itself.", idempotent=True),
+          "Return tasks whose leases have expired to the queue. This also happens automatically.", idempotent=True),
     _tool("append_context_snapshot", runs.append_context_snapshot, a.AppendContextSnapshot, SUBMIT,
           "Append a snapshot to the context of a run. Snapshots never change."),
     _tool("get_current_context_snapshot", reads.get_current_context_snapshot, a.OfRun, READ,
@@ -60,13 +60,13 @@ TOOLS = (
     _tool("list_run_events", reads.list_run_events, a.OfRun, READ, "All events of a run, in order."),
     _tool("list_runs", reads.list_runs, a.ListRuns, READ, "Runs by label, status, external id and time."),
     _tool("list_pending_tasks", reads.list_pending_tasks, a.ListPendingTasks, READ,
-          "Queued tasks that wait for nothing but a worker or their notBefore, in the order of claims."),
+          "Queued tasks that wait only for a worker or their notBefore, in the order of claims."),
     _tool("list_events_since", reads.list_events_since, a.ListEventsSince, READ,
-          "Events after a cursor, in order, without a gap. Pass nextCursor as afterId to go on; it stays the same when "
+          "Events after a cursor, in order, without gaps. Pass nextCursor as afterId to continue; it stays the same if "
           "there is nothing new."),
     _tool("list_dead_tasks", reads.list_dead_tasks, a.ListDeadTasks, READ,
           "Tasks whose attempts were used up, oldest first. requeue_dead_task queues one again."),
     _tool("prune_runs", runs.prune_runs, a.PruneRuns, OPERATE,
-          "Delete runs that ended before olderThan, with all that belongs to them, for good.", destructive=True),
+          "Delete runs that ended before olderThan, with everything that belongs to them, for good.", destructive=True),
 )  # fmt: skip
 TOOL_SET = ToolSet(name="parallel-mcp", instructions=INSTRUCTIONS, tools=TOOLS, error_text=text_of_error)

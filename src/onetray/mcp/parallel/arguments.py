@@ -26,7 +26,7 @@ def _time(text: object) -> int:
     try:
         return micros(text)
     except (ValueError, OverflowError) as e:
-        raise ValueError(f"{text[:50]!r} is no time ({e}): send one such as 2026-01-31T12:00:00Z") from None
+        raise ValueError(f"{text[:50]!r} is not a time ({e}): send one such as 2026-01-31T12:00:00Z") from None
 
 
 def _printable(text: str) -> str:
@@ -50,7 +50,7 @@ RunId = Annotated[Id, Field(description="The id of the run.")]
 TaskId = Annotated[Id, Field(description="The id of the task.")]
 OwnId = Annotated[Id, Field(description="An id of your own, unique in all your runs, tasks and snapshots.")]
 Reason = Annotated[str, Field(description="Why, for its history.")]
-Token = Annotated[Id, Field(description="A text of your own: the same call with it again gets the same answer.")]
+Token = Annotated[Id, Field(description="A text of your own: the same call with it returns the same result again.")]
 Limit = Annotated[int, Field(ge=1, le=1000)]
 Offset = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
@@ -71,7 +71,7 @@ class Retry(Arguments):
 
 class EnqueueTask(Arguments):
     runId: RunId
-    kind: str = Field(description="What sort of task it is. Workers may claim by it.")
+    kind: str = Field(description="The type of the task. Workers may claim only certain kinds.")
     id: OwnId | None = None
     key: str | None = Field(default=None, description="A name that no other task of the run may have.")
     priority: int = Field(default=0, ge=-(2**31) + 1, le=2**31 - 1, description="Higher ones are claimed first.")
@@ -100,7 +100,7 @@ class Leased(Arguments):
 
 
 class HeartbeatLease(Leased):
-    leaseMs: Ms | None = Field(default=None, description="From now on. By default as long as before.")
+    leaseMs: Ms | None = Field(default=None, description="The new length of the lease, from now. Default: as before.")
 
 
 class PauseTask(Leased):
@@ -145,7 +145,7 @@ class RequeueDeadTask(OfTask):
 
 
 class ExpireLeases(Arguments):
-    now: Time | None = Field(default=None, description="As if it was this time. The future needs the scope admin.")
+    now: Time | None = Field(default=None, description="The time to assume. One in the future needs the scope admin.")
 
 
 class AppendContextSnapshot(OfRun):
@@ -177,7 +177,7 @@ class ListPendingTasks(Arguments):
 
 
 class ListEventsSince(Arguments):
-    afterId: int = Field(default=0, ge=0, le=2**62, description="The nextCursor of the page before.")
+    afterId: int = Field(default=0, ge=0, le=2**62, description="The nextCursor of the previous page.")
     runId: RunId | None = None
     eventTypes: Names = Field(default=[])
     limit: Limit = 200

@@ -1,4 +1,4 @@
-"""The tools of workers: claim a task, keep it, and report about it.
+"""The tools of workers: claim a task, renew its lease, and report on it.
 
     request ─▶ gathered with those of other requests ─▶ ids ─▶ one engine.run ─▶ the tasks as they are then ─▶ records
 

@@ -1,4 +1,4 @@
-"""The tools that give and control work: runs, their tasks and snapshots, requeue, expiry and pruning."""
+"""The tools that submit and control work: runs, their tasks and snapshots, requeue, expiry and pruning."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def enqueue_task(call: Call, wanted: a.EnqueueTask) -> Record:
         if e.facts.get("field") != "depends_on":
             raise
         raise NotFound(
-            f"the run {wanted.runId} has not all of these tasks: {str(wanted.dependsOnTaskIds)[:200]}"
+            f"the run {wanted.runId} does not have all of these tasks: {str(wanted.dependsOnTaskIds)[:200]}"
         ) from e
     except IllegalTransition:
         raise _terminal(call.read(call.engine.flow, run.id, raw=True)) from None
@@ -142,7 +142,7 @@ def _add(call: Call, run: Flow, spec: TaskSpec) -> Any:
 
 def _terminal(run: Flow) -> RunTerminal:
     status = RUN_STATES.show(run, run.ending)
-    return RunTerminal(f"the run {run.alias or run.id} is {status} and takes no more tasks: create another run")
+    return RunTerminal(f"the run {run.alias or run.id} is {status} and accepts no more tasks: create another run")
 
 
 def _needed(call: Call, wanted: a.EnqueueTask) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def _needed(call: Call, wanted: a.EnqueueTask) -> tuple[str, ...]:
     known = {each.alias: each.id for each in call.read(call.engine.find_aliases, shown)} if shown else {}
     for each in shown:
         if each not in known and id_or_none(each) is None:
-            raise NotFound(f"the run {wanted.runId} has no task {each!r}, which the new one is to depend on")
+            raise NotFound(f"the run {wanted.runId} has no task {each!r}, on which the new one depends")
     return tuple(known.get(each, each) for each in shown)
 
 

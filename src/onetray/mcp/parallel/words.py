@@ -1,6 +1,6 @@
-"""The words of parallel-mcp: statuses, events and errors beside ours.
+"""The words of parallel-mcp: its statuses, events and errors, and the native ones that they stand for.
 
-It is data: the lifecycle decides what a task may do. Owns which of our errors its clients tell apart.
+It is data: the lifecycle decides what a task may do. Owns which native errors its clients can distinguish.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TASK_STATES = StateTable.read("task", "task", """
     leased, running → queued, blocked, waiting_input, completed, failed
     blocked, waiting_input → queued
     queued, leased, running, blocked, waiting_input → cancelled
-    queued → completed: a requeue of another task of an ended run goes on in a copy of the run
+    queued → completed: a requeue of another task of an ended run continues in a copy of the run
     queued → failed: the same; or the deadline of a native task
     blocked, waiting_input → failed: the deadline of a native task
 """)  # fmt: skip
@@ -114,7 +114,7 @@ def of_report(error: OnetrayError, task: str) -> OnetrayError:
     if isinstance(error, LeaseLost) and error.facts.get("cause") == "expired":
         if error.facts.get("fence") == error.facts.get("current_fence"):
             return LeaseExpired(f"the lease of the task {task} has expired: drop the work and claim again")
-        return LeaseLost(f"the lease of the task {task} has expired, and the task was taken back: claim again")
+        return LeaseLost(f"the lease of the task {task} has expired, and the task is in the queue again: claim again")
     if isinstance(error, LeaseLost | IllegalTransition):
         return conflict(task)
     return error

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from onetray.domain.actions import actions_by_state
 from onetray.domain.errors import InvalidInput, OnetrayError
 from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import USER
@@ -112,6 +113,8 @@ class Task:
     actor: str = USER
     redacts: bool = field(default=True, compare=False)
     """Whether something in it may have to be hidden from readers. Internal."""
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def lease_id(self) -> str | None:
@@ -120,8 +123,8 @@ class Task:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The transitions that the reading actor may make now."""
-        return TASK.actions(self.state, self.actor)
+        """What the engine would accept now from the reading actor."""
+        return tuple(a for a in actions_by_state(TASK.entity, self.state, self.actor) if a not in self.not_now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +277,12 @@ class Receipt(NamedTuple):
     repeated: bool = False
     written: Written | None = None
     """Of a new task, if its submit asks for it. Internal."""
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return TASK.actions(self.state, self.actor)
+        return tuple(a for a in actions_by_state(TASK.entity, self.state, self.actor) if a not in self.not_now)
 
 
 class Holding(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onetray.domain.actions import flow_refuses
 from onetray.domain.clock import run_at_us
 from onetray.domain.errors import IllegalTransition, NoAttemptsLeft, NotFound
 from onetray.domain.flow import Placed
@@ -33,13 +34,19 @@ if TYPE_CHECKING:
 
 def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
     if flow.state not in FLOW.terminal:
+        refused = flow_refuses(flow.ending, flow.ending_how)
+        allowed = [name for name in FLOW.actions(flow.state, c.actor) if name not in refused]
         raise IllegalTransition(
             f"a flow that is {flow.state} has not ended: cancel it, or wait for its end, then retry it",
-            **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
+            **{
+                "from": flow.state,
+                "attempted": "retry",
+                "allowed": allowed,
+            },
         )
     by = actor(c.actor, c.actor_name)
     copy = FlowCopy(batch, flow, by, c.cause or "retry", c.trace)
-    copy.from_stage(_first_stage_to_run(copy.stages, c.from_stage, is_compensated=copy.old.compensation is not None))
+    copy.from_stage(first_stage_to_run(copy.stages, c.from_stage, is_compensated=copy.old.compensation is not None))
     new, stages, specs = _write(batch, copy)
     _open(batch, new, by, c.cause, c.trace)
     flow = batch.locked.flows[new.key]
@@ -69,7 +76,7 @@ def _open(batch: BatchContext, flow: FlowRow, by: str, cause: str | None, trace:
     advance.settle(batch)
 
 
-def _first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_compensated: bool) -> int:
+def first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_compensated: bool) -> int:
     """The place of the first stage to run again: the named one, or the first that did not succeed.
 
     Compensated stages run again, too: they have no effect left to carry over.
@@ -122,7 +129,7 @@ def _redrive_in_new_flow(batch: BatchContext, c: Redrive, row: TaskRow, flow: Fl
     by, cause = actor(c.actor, c.actor_name), c.cause or "redrive"
     copy = FlowCopy(batch, flow, by, cause, c.trace)
     outcomes = outcomes_of(batch, stage.key)
-    undone = [s.ord for s in copy.stages if copy.old.compensation is not None and s.ord <= stage.ord and _is_undone(s)]
+    undone = [s.ord for s in copy.stages if copy.old.compensation is not None and s.ord <= stage.ord and is_undone(s)]
     carried = to_carry_over(outcomes, flow, row) if stage.opened_at is not None and not undone else None
     answer = approval_of(batch, stage)
     copy.from_stage(min([stage.ord, *undone]), carried, gate=int(answer is not None and not answer.is_given))
@@ -145,7 +152,7 @@ def _redrive_in_new_flow(batch: BatchContext, c: Redrive, row: TaskRow, flow: Fl
     return Verdict(Receipt(new.id, "queued", 1, 1, c.actor))
 
 
-def _is_undone(stage: StageToCopy) -> bool:
+def is_undone(stage: StageToCopy) -> bool:
     """Whether a compensation has undone the stage: it has no effect left to carry over."""
     return stage.compensate is not None and (stage.state in (SUCCEEDED, PARTIAL) or stage.succeeded > 0)
 

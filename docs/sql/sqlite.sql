@@ -1,6 +1,35 @@
 -- generated: tools/rendered_sql.py sqlite
 -- Every statement, as sqlite gets it. In sqlite3: .parameter set :keys '[1,2]'. Lists and batches are JSON.
 
+-- name: redrive_facts
+-- row: RedriveFacts(key, state, control, spawned_by, job, stage, ord, stage_state, stage_ending, redriven, opened_at, flow_state, flow_ending, roll_up, compensation, successor)
+SELECT t.key, t.state, t.control, t.spawned_by, t.job, t.stage, s.ord, s.state AS stage_state, s.ending AS stage_ending,
+    s.redriven, s.opened_at, f.state AS flow_state, f.ending AS flow_ending, f.roll_up, f.compensation, u.key AS successor
+FROM task AS t LEFT JOIN stage AS s ON s.key = t.stage LEFT JOIN flow AS f ON f.key = s.job
+    LEFT JOIN dead_letter AS d ON d.task = t.key LEFT JOIN task AS u ON u.key = d.successor
+WHERE t.key IN (SELECT value FROM json_each(:keys));
+
+-- name: unmet_needs
+-- row: UnmetNeedRow(task, key, stage, redriven)
+SELECT d.task, t.key, t.stage, s.redriven
+FROM dependency AS d JOIN task AS t ON t.key = d.needs JOIN stage AS s ON s.key = t.stage
+WHERE d.task IN (SELECT value FROM json_each(:keys)) AND t.state IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND t.state <> :met;
+
+-- name: spawner
+-- row: SpawnerRow(key, stage, state, spawned_by, cancel_at, ord, ended_by)
+SELECT t.key, t.stage, t.state, t.spawned_by, t.cancel_at, s.ord,
+    (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM (SELECT json_extract('[' || t.events || ']', '$[#-1]') AS value) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)) AS ended_by
+FROM task AS t JOIN stage AS s ON s.key = t.stage WHERE t.key = :key;
+
+-- name: retry_facts
+-- row: RetryFacts(key, is_taken, has_carried, compensation)
+SELECT f.key, CASE WHEN f.compensates IS NULL AND EXISTS (
+        SELECT 1 FROM unique_key AS u JOIN flow AS g ON g.key = u.job
+        WHERE u.kind = f.kind AND u.key = :singleton AND g.finished_at IS NULL) THEN 1 ELSE 0 END AS is_taken,
+    CASE WHEN EXISTS (SELECT 1 FROM stage AS s WHERE s.job = f.key AND s.carried_from IS NOT NULL)
+        THEN 1 ELSE 0 END AS has_carried, f.compensation
+FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys));
+
 -- name: insert_aliases
 INSERT INTO alias (ns, alias, entity, key) SELECT b.ns, b.alias, b.entity, b.key FROM (SELECT value ->> 0 AS ns, value ->> 1 AS alias, value ->> 2 AS entity, value ->> 3 AS key FROM json_each(:batch)) AS b WHERE true
 ON CONFLICT (ns, alias) DO NOTHING;
@@ -386,7 +415,7 @@ FROM flow AS t WHERE t.key IN (SELECT value FROM json_each(:keys));
 UPDATE flow AS t SET events = CAST(json_extract('[' || t.events || ']', '$[#-1]') AS text) WHERE t.key IN (SELECT value FROM json_each(:keys));
 
 -- name: explain
--- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, rescheduled, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, now)
+-- row: TaskFacts(state, fence, attempts, max_attempts, run_at, created_at, finished_at, owner, lease_expires_at, cancel_at, held_by, held_why, queue, paused_at, paused_by, policy_body, ready, due, last_event, last_actor, last_cause, rescheduled_by, rescheduled_why, cancel_request, key, control, unmet, flow_state, flow_ending, flow_ending_why, stage, stage_ord, stage_state, stage_ending, opened_to, deciding, approval, stage_due_at, current, current_ord, current_state, flow_paused_by, kind, breaker_opened_at, breaker_until, breaker_probing, breaker_why, breaker_by, error, reason_code, successor, flow, id, now)
 SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.finished_at, t.owner,
     l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
     p.body AS policy_body,
@@ -396,8 +425,12 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     EXISTS (SELECT 1 FROM due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
     (SELECT eb.type FROM (SELECT json_extract('[' || t.events || ']', '$[#-1]') AS value) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)) AS last_event,
-    EXISTS (SELECT 1 FROM event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
-        AND e.fence = t.fence) AS rescheduled,
+    (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM (SELECT json_extract('[' || t.events || ']', '$[#-1]') AS value) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)) AS last_actor,
+    (SELECT coalesce(eb.cause, json_extract(eb.varied, '$.cause[' || (i.value - eb.id) || ']')) FROM (SELECT json_extract('[' || t.events || ']', '$[#-1]') AS value) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)) AS last_cause,
+    (SELECT e.actor FROM event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS rescheduled_by,
+    (SELECT e.cause FROM event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :rescheduled
+        AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS rescheduled_why,
     (SELECT e.payload FROM event_batch AS e WHERE e.entity = t.key AND e.state IS NULL AND e.type = :cancel_requested
         AND e.fence = t.fence ORDER BY e.id DESC LIMIT 1) AS cancel_request,
     t.key, t.control, t.unmet, f.state AS flow_state, f.ending AS flow_ending, f.ending_why AS flow_ending_why,
@@ -406,30 +439,42 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     CASE WHEN f.state IS NULL THEN NULL ELSE (SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')) FROM json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = f.key), '') || f.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
         WHERE eb.type = :flow_paused ORDER BY i.value DESC LIMIT 1) END AS flow_paused_by,
     k.name AS kind, br.opened_at AS breaker_opened_at, br.open_until AS breaker_until, br.probing AS breaker_probing,
-    br.why AS breaker_why, br.opened_by AS breaker_by, :now AS now
+    br.why AS breaker_why, br.opened_by AS breaker_by, t.error, d.reason_code, CAST(u.id AS text) AS successor,
+    CAST(f.id AS text) AS flow, CAST(t.id AS text) AS id, :now AS now
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN queue AS q ON q.key = t.queue
     JOIN policy AS p ON p.key = t.policy LEFT JOIN lease AS l ON l.key = t.lease
     LEFT JOIN stage AS s ON s.key = t.stage LEFT JOIN flow AS f ON f.key = s.job
     LEFT JOIN stage AS c ON c.key = f.current
     JOIN kind AS k ON k.key = t.kind LEFT JOIN breaker AS br ON br.kind = t.kind
+    LEFT JOIN dead_letter AS d ON d.task = t.key LEFT JOIN task AS u ON u.key = d.successor
 WHERE t.id = :id AND n.name = :namespace;
 
 -- name: explain_flow
--- row: FlowFacts(key, state, ending, ending_why, stages, stages_open, finished_at, current, namespace)
+-- row: FlowFacts(key, state, ending, ending_why, stages, stages_open, finished_at, current, namespace, id, error)
 SELECT f.key, f.state, f.ending, f.ending_why, f.stages, f.stages_open, f.finished_at, CAST(c.id AS text) AS current,
-    n.name AS namespace
+    n.name AS namespace, CAST(f.id AS text) AS id, f.error
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns LEFT JOIN stage AS c ON c.key = f.current
 WHERE f.id = :id AND n.name = :namespace AND f.deleted_at IS NULL;
 
 -- name: explain_stage
--- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, is_current)
+-- row: StageFacts(key, name, ord, state, ending, ending_why, total, open, paused, deciding, approval, due_at, finished_at, current, current_state, is_current, namespace, job, flow, flow_state)
 SELECT s.key, s.name, s.ord, s.state, s.ending, s.ending_why, s.total, s.open,
     s.blocked + s.waiting_input AS paused, CAST(t.id AS text) AS deciding, s.approval, s.due_at, s.finished_at,
-    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current
+    c.name AS current, c.state AS current_state, CASE WHEN c.key = s.key THEN 1 ELSE 0 END AS is_current, n.name AS namespace,
+    s.job, CAST(f.id AS text) AS flow, f.state AS flow_state
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns
     LEFT JOIN stage AS c ON c.key = f.current LEFT JOIN task AS t ON t.key = s.deciding
 WHERE s.id = :id AND n.name = :namespace;
+
+-- name: failed_stages
+-- row: FailedStageRow(key, name, state, on_failure, errors, error)
+SELECT s.key, s.name, s.state, s.on_failure, s.errors, s.error FROM stage AS s
+WHERE s.job = :job AND (s.errors IS NOT NULL OR s.error IS NOT NULL) ORDER BY s.ord;
+
+-- name: error_of_task
+SELECT t.state, t.error FROM task AS t JOIN namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace;
 
 -- name: unmet_of
 -- row: UnmetRow(id, name, state)
@@ -444,6 +489,47 @@ WHERE t.stage = :stage AND t.state IN ('blocked', 'waiting_input') ORDER BY t.st
 -- name: paused_by
 SELECT coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), (eb.ts - coalesce(json_extract(eb.varied, '$.ts[' || (i.value - eb.id) || ']'), 0)) FROM flow AS f CROSS JOIN json_each('[' || (coalesce((SELECT group_concat(p.events, ',' ORDER BY p.version) || ',' FROM event_page AS p WHERE p.entity = f.key), '') || f.events) || ']') AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
 WHERE f.key = :flow AND eb.type = :type ORDER BY i.value DESC LIMIT 1;
+
+-- name: kinds_in_stage
+-- row: StageKindRow(queue, kind, control)
+SELECT DISTINCT q.name AS queue, k.name AS kind, w.control
+FROM (
+    SELECT t.queue, t.kind, t.control, t.state FROM task AS t WHERE t.stage = :stage
+    ORDER BY t.stage DESC, t.key DESC LIMIT :scan
+) AS w JOIN queue AS q ON q.key = w.queue JOIN kind AS k ON k.key = w.kind
+WHERE w.state IN ('queued') ORDER BY 1, 2, 3 LIMIT :limit;
+
+-- name: ready_kinds
+SELECT q.name AS queue, k.name AS kind FROM queue AS q JOIN namespace AS n ON n.key = q.ns
+    JOIN kind AS k ON k.ns = q.ns
+WHERE n.name = :namespace AND EXISTS (SELECT 1 FROM ready AS r WHERE r.queue = q.key AND r.kind = k.key)
+ORDER BY q.name, k.name LIMIT :limit;
+
+-- name: workers_by_sort
+-- row: WorkerSortRow(queues, kinds, state, alive, workers, beat_at, name, seen_at)
+SELECT w.queues, w.kinds, w.state, w.alive, count(*) AS workers, max(w.beat_at) AS beat_at, max(w.name) AS name,
+    max(w.seen_at) AS seen_at
+FROM (
+    SELECT x.queues, x.kinds, x.state, x.name, x.beat_at, :now AS seen_at,
+        CASE WHEN x.expires_at > :now THEN 1 ELSE 0 END AS alive
+    FROM worker AS x JOIN namespace AS n ON n.key = x.ns WHERE n.name = :namespace
+) AS w
+GROUP BY w.queues, w.kinds, w.state, w.alive ORDER BY w.alive DESC, max(w.beat_at) DESC LIMIT :limit;
+
+-- name: any_worker_alive
+SELECT w.state, 1 AS alive FROM worker AS w WHERE w.expires_at > :now AND w.state = :running LIMIT 1;
+
+-- name: unregistered_claims
+-- row: UnregisteredClaimRow(worker, at)
+SELECT substr(coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), 8) AS worker, eb.ts AS at
+FROM (
+    SELECT c.id AS value FROM event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
+    ORDER BY c.ts DESC LIMIT :scan
+) AS i JOIN event_batch AS eb ON eb.id = i.value JOIN task AS t ON t.key = coalesce(eb.entity, json_extract(eb.varied, '$.entity[' || (i.value - eb.id) || ']'))
+    JOIN queue AS q ON q.key = t.queue JOIN namespace AS n ON n.key = q.ns
+WHERE n.name = :namespace AND q.name = :queue AND NOT EXISTS (
+    SELECT 1 FROM worker AS w WHERE w.ns = n.key AND w.name = substr(coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), 8))
+ORDER BY eb.ts DESC LIMIT 1;
 
 -- name: position
 SELECT (SELECT count(*) FROM (
@@ -878,50 +964,58 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     LEFT JOIN flow AS c ON c.key = f.compensates LEFT JOIN flow AS u ON u.key = f.compensation WHERE n.name = :namespace AND f.key < :before ORDER BY f.key DESC LIMIT :limit;
 
 -- name: stage_by_id
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at, own_ending_how, deciding, is_current, flow_state, flow_ending)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
     CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
     CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at,
+    s.ending_how AS own_ending_how, s.deciding, CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_current,
+    f.state AS flow_state, f.ending AS flow_ending
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.id = :id AND n.name = :namespace;
 
 -- name: stages_of
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at, own_ending_how, deciding, is_current, flow_state, flow_ending)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
     CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
     CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at,
+    s.ending_how AS own_ending_how, s.deciding, CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_current,
+    f.state AS flow_state, f.ending AS flow_ending
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE f.id = :id AND n.name = :namespace ORDER BY s.ord;
 
 -- name: stages_of_flows
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at, own_ending_how, deciding, is_current, flow_state, flow_ending)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
     CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
     CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at,
+    s.ending_how AS own_ending_how, s.deciding, CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_current,
+    f.state AS flow_state, f.ending AS flow_ending
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.job IN (SELECT value FROM json_each(:keys)) ORDER BY s.job, s.ord;
 
 -- name: stages_of_ids
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at, own_ending_how, deciding, is_current, flow_state, flow_ending)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
     CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
     CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at,
+    s.ending_how AS own_ending_how, s.deciding, CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_current,
+    f.state AS flow_state, f.ending AS flow_ending
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace ORDER BY s.job, s.ord;
 
@@ -1230,14 +1324,16 @@ SELECT s.key, s.created_at FROM stage AS s WHERE s.key <= :upto ORDER BY s.key D
 SELECT t.key, t.created_at FROM task AS t WHERE t.key <= :upto ORDER BY t.key DESC LIMIT 1;
 
 -- name: find_stages
--- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at)
+-- row: StageDetails(key, id, flow_id, namespace, ord, name, state, version, on_failure, sealed, takes_more, created_at, updated_at, started_at, finished_at, due_at, ending, ending_how, total, open, blocked, waiting_input, succeeded, partly, failed, dead_lettered, cancelled, redriven, retrying, data, metadata, result, metrics, error, approval, answer, carried_from, type, trace, tracestate, error_count, errors, opened_at, own_ending_how, deciding, is_current, flow_state, flow_ending)
 SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS namespace, s.ord, s.name, s.state,
     s.version, s.on_failure, s.sealed, s.takes_more, s.created_at, s.updated_at, s.started_at, s.finished_at, s.due_at,
     CASE WHEN s.finished_at IS NULL THEN s.ending END AS ending,
     CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at,
+    s.ending_how AS own_ending_how, s.deciding, CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_current,
+    f.state AS flow_state, f.ending AS flow_ending
 FROM stage AS s JOIN flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN namespace AS n ON n.key = s.ns LEFT JOIN stage AS w ON w.key = s.carried_from WHERE s.key > :after AND s.key <= :upto AND n.name = :namespace
     AND s.created_at >= :since AND s.created_at <= :until

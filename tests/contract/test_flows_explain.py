@@ -9,6 +9,14 @@ from onetray.domain.errors import NotFound
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.task import Blocker
 from onetray.engine import Engine
+from tests.support.listening import register
+
+
+@pytest.fixture
+def engine(engine: Engine) -> Engine:
+    """Somebody listens. What is explained if nobody does: test_explain_workers.py."""
+    register(engine)
+    return engine
 
 
 def codes(found: list[Blocker]) -> list[str]:

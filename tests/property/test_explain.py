@@ -34,6 +34,7 @@ from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.databases import Databases
 from tests.support.engines import engine_on
+from tests.support.listening import register
 
 PLAIN = Policy(jitter=False, backoff_base_s=10, lease_s=60)
 POLICIES = (
@@ -44,6 +45,13 @@ POLICIES = (
 )
 QUEUES, KINDS = ("a", "b", "c", "d"), ("mail", "scan")
 WALKS, TASKS_EACH = 5, 2_000 if settings().max_examples > 1000 else 400
+
+
+@pytest.fixture
+def engine(engine: Engine) -> Engine:
+    """Somebody listens. What is explained if nobody does: tests/contract/test_explain_workers.py."""
+    register(engine, "default", *QUEUES)
+    return engine
 
 
 def only(blockers: list[Blocker]) -> Blocker:
@@ -208,6 +216,7 @@ def test_a_breaker_that_may_be_tried_blocks_nobody_and_one_that_is_being_tried_a
 def test_a_queued_task_that_is_neither_ready_nor_due_is_held(database_url: str, clock: VirtualClock) -> None:
     with ExitStack() as stack:
         engine = stack.enter_context(engine_on(database_url, clock))
+        register(engine)
         task = engine.task(submitted(engine))
         sql = "SELECT queue, kind FROM onetray.task WHERE key = :key"
         ((queue, kind),) = engine.store.read_sql(sql, key=task.key)
@@ -247,6 +256,7 @@ def several(request: pytest.FixtureRequest, databases: Databases) -> Iterator[li
             url = "sqlite://:memory:" if request.param == "sqlite" else stack.enter_context(databases.database())
             clock = VirtualClock()
             engines.append((stack.enter_context(engine_on(url, clock)), clock))
+            register(engines[-1][0], *QUEUES)
         yield engines
 
 

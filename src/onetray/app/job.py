@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from onetray.domain.errors import InvalidInput, JobFailed, NotFound, NotYet
+from onetray.app.failure import job_failed
+from onetray.domain.errors import InvalidInput, NotFound, NotYet
 from onetray.domain.flow import errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.task import Blocker, Event, LogLine
@@ -80,10 +81,10 @@ class Job(Generic[R]):
         return self.outcome()
 
     def outcome(self) -> R:
-        """The result of a job that has ended. Raises JobFailed if there is none."""
+        """The result of a job that has ended. Raises JobFailed, which says why, if there is none."""
         view = self.view()
         if view.state not in (SUCCEEDED, PARTIAL):
-            raise JobFailed(_why(self.id, view.state, view.error), job=self.id, state=view.state, error=view.error)
+            raise job_failed(self.app.engine, view)
         if self.entity == "flow":
             value: Any = self.results()
         else:
@@ -147,7 +148,8 @@ class Job(Generic[R]):
         return errors_of_task(engine.task(self.id, namespace=namespace)).errors
 
     def explain(self) -> list[Blocker]:
-        """Why the job does not run: each reason, who holds it, when it ends. Empty if it is claimable now."""
+        """Why the job does not run: each reason, who holds it, when it ends; of an ended job, how it ended. Empty if a
+        worker may claim it now."""
         return self.app.engine.explain(self.id, namespace=self.app.namespace)
 
     def cancel(self, *, hard: bool = False, by: str = "anonymous") -> str:
@@ -192,8 +194,3 @@ def job_by_id(app: Onetray, id: str) -> Job[Any]:
         return Job(app, id, "flow")
     task = app.tasks.get(kind)
     return Job(app, id, "task", task.signature.result if task is not None else None)
-
-
-def _why(id: str, state: str, error: Any) -> str:
-    cause = f": {error.get('class', '')}: {error.get('message', '')}" if isinstance(error, dict) else ""
-    return f"job {id} is {state}{cause}"

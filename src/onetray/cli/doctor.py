@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from onetray.cli import CHECK_FAILED, DatabaseUnusable
-from onetray.cli.format import counted, duration
+from onetray.cli.format import counted
 from onetray.cli.options import common, opened_store, without_password
 from onetray.cli.output import console, print_json
 from onetray.cli.tables import STATE_COLOURS, one_line
-from onetray.domain.clock import SECOND
+from onetray.domain.clock import SECOND, duration
 
 if TYPE_CHECKING:
     from onetray.engine import Engine
@@ -98,6 +98,10 @@ OLDEST_SERVER = 14
 MAX_SKEW_US = 1 * SECOND
 MAX_OVERDUE_US = 60 * SECOND
 MAX_QUEUED_US = 600 * SECOND
+MAX_READY_KINDS = 1_000
+"""How many queues and kinds with ready tasks are compared with what workers claim."""
+MAX_MISSING = 10
+"""How many lines about missing workers are printed."""
 MIN_FREE_BYTES = 200_000_000
 MAX_VERIFIED_EVENTS = 200_000
 """A database with more events is not verified here: up to this it takes about a second."""
@@ -250,17 +254,20 @@ def check_queues(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
 
 
 def check_workers(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
-    """Warn if no live worker claims from a queue that has ready tasks."""
-    waiting = [q.name for q in engine.queues(namespace=namespace) if q.ready]
-    alive = [w for w in engine.workers(namespace=namespace) if w.alive]
-    served = {queue for w in alive for queue in w.queues}
-    unserved = [name for name in waiting if name not in served]
-    if waiting and not alive:
-        yield DoctorCheck("workers", WARN, "no worker is alive, and tasks are ready", "run a worker")
-    elif unserved:
-        yield DoctorCheck("workers", WARN, f"no live worker claims from {', '.join(unserved[:10])}", "run one for it")
-    else:
-        yield DoctorCheck("workers", OK, f"{counted(len(alive), 'worker')} alive")
+    """Warn if no live worker claims the ready tasks of a queue, or those of a kind."""
+    from onetray.explain.workers import RegisteredWorkers
+
+    workers = RegisteredWorkers(engine.store, namespace)
+    waiting = engine.store.read("ready_kinds", namespace=namespace, limit=MAX_READY_KINDS)
+    # By its text: a missing worker is one line for a queue, or one for each kind that no worker of the queue knows.
+    missing = {m.problem: (queue, m) for queue, kind in waiting if (m := workers.missing(queue, kind)) is not None}
+    for queue, m in list(missing.values())[:MAX_MISSING]:
+        yield DoctorCheck("workers", WARN, f"{m.problem}, and queue {queue!r} has ready tasks", m.next_step)
+    if len(missing) > MAX_MISSING:
+        more = f"{len(missing) - MAX_MISSING:,} more queues and kinds have ready tasks that no registered worker claims"
+        yield DoctorCheck("workers", WARN, more, "compare `onetray queues` with `onetray workers`")
+    if not missing:
+        yield DoctorCheck("workers", OK, f"{counted(workers.alive, 'worker')} alive")
 
 
 def check_rules(store: Store) -> Iterator[DoctorCheck]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED
-from onetray.cli.format import age, duration, moment
+from onetray.cli.format import age, moment
 from onetray.cli.options import acting_user, common, json_value, label, limit_option, opened
 from onetray.cli.output import print_json
 from onetray.cli.tables import print_facts, print_table
+from onetray.domain.clock import duration
 
 if TYPE_CHECKING:
     from onetray.domain.declared_flow import DeclaredFlow, DeclaredStage

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from onetray.domain.clock import SECOND, length_s
+from onetray.domain.clock import SECOND, duration, length_s
 
 
 def moment(at: int | None, now: int) -> str:
@@ -25,16 +25,6 @@ def ago(at: int | None, now: int) -> str:
     if at is None:
         return ""
     return f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
-
-
-def duration(us: int) -> str:
-    """A duration in its largest suitable unit."""
-    s = us // SECOND
-    if s < 120:
-        return f"{s} s"
-    if s < 7_200:
-        return f"{s // 60} min"
-    return f"{s // 3_600} h" if s < 172_800 else f"{s // 86_400} days"
 
 
 def iso_utc(at: int) -> str:

@@ -41,7 +41,7 @@ def jsonable(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         pairs = [(f.name, getattr(value, f.name)) for f in fields(value)]
         actions = {"actions": list(value.actions)} if hasattr(value, "actions") else {}
-        return {name: _field(name, v) for name, v in pairs if name not in ("key", "actor")} | actions
+        return {name: _field(name, v) for name, v in pairs if name not in ("key", "actor", "not_now")} | actions
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _field(name, v) for name, v in value._asdict().items()}
     if isinstance(value, list | tuple):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from onetray.cli import Absent
-from onetray.cli.format import age, duration, moment
+from onetray.cli.format import age, moment
 from onetray.cli.options import acting_user, common, limit_option, opened
 from onetray.cli.output import print_json
 from onetray.cli.tables import print_table
+from onetray.domain.clock import duration
 
 
 @click.group(short_help="List queues; pause and resume one.")

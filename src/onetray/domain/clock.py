@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 SECOND = 1_000_000
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_LAST = 253_402_300_799 * SECOND
+"""The last second that Python can print."""
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
 
 
@@ -19,6 +22,23 @@ def length_s(text: str) -> float | None:
     match = _LENGTH.fullmatch(text.strip())
     seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
     return seconds if 0 <= seconds <= 4e9 else None
+
+
+def duration(us: int) -> str:
+    """A duration in its largest suitable unit."""
+    s = us // SECOND
+    if s < 120:
+        return f"{s} s"
+    if s < 7_200:
+        return f"{s // 60} min"
+    return f"{s // 3_600} h" if s < 172_800 else f"{s // 86_400} days"
+
+
+def utc_text(at: int) -> str:
+    """A time in UTC, to the second: "2026-11-16 03:20:11 UTC"."""
+    if at > _LAST:
+        return "a time after the year 9999"
+    return f"{datetime.fromtimestamp(at // SECOND, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Clock(Protocol):

@@ -85,6 +85,14 @@ def short_repr(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def error_line(error: object) -> str:
+    """The stored error of a task in one text: "ValueError: no such user". A heavily redacted error is a text."""
+    if not isinstance(error, dict):
+        return str(error)
+    class_, message = error.get("class"), str(error.get("message", ""))
+    return f"{class_}: {message}" if class_ else message
+
+
 class InvalidInput(OnetrayError):
     """A field is invalid. Correct it and call again; nothing was written."""
 
@@ -296,7 +304,10 @@ class MissingExtra(StoreError):
 
 
 class JobFailed(OnetrayError):
-    """The job ended without a result: see `state` and `error`."""
+    """The job ended without a result: see `state` and `error`.
+
+    `task` is the id of the task that failed, if one did; `stage` is the name of its stage, if it is of a flow.
+    `error_class` and `error_message` are those of its error. `error` is that of the job itself."""
 
     code, status = "job_failed", 409
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from onetray.domain import fields as f
-from onetray.domain.lifecycle import FLOW, MACHINES, STAGE
+from onetray.domain.actions import actions_by_state
+from onetray.domain.lifecycle import FAILED, FLOW, STAGE
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
-from onetray.domain.rollup import ON_FAILURE, STOP
+from onetray.domain.rollup import IGNORE, ON_FAILURE, STOP, goes_on
 from onetray.domain.task import Task, value_of
 
 COLLECT = ("list", "one", "none")
@@ -123,10 +125,12 @@ class Placed(NamedTuple):
     """The state before the command; None for a new flow."""
     ending: str | None = None
     """The state in which it will end, if that takes more steps: a large flow is cancelled in parts."""
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return MACHINES[self.entity].actions(self.state, self.actor)
+        return tuple(a for a in actions_by_state(self.entity, self.state, self.actor) if a not in self.not_now)
 
 
 def message_of_error(error: Any) -> str:
@@ -192,6 +196,34 @@ def errors_of_task(task: Task) -> FlowErrors:
     return FlowErrors(errors, len(errors))
 
 
+class WithErrors(Protocol):
+    """A stage, or a row of one."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def on_failure(self) -> str: ...
+    @property
+    def all_errors(self) -> tuple[FlowError, ...]: ...
+
+
+def stages_failed(failed: int, stages: int) -> str:
+    """The error of a flow that fails by itself: its stages have errors that say more."""
+    return f"{failed} of {stages} stages failed"
+
+
+def decisive_error(stages: Iterable[WithErrors]) -> FlowError | None:
+    """Of the stages of a failed flow, in order, the error that made it fail: the first one of the stage that stopped
+    it, else of the first stage that failed and was not to be ignored. None if no stage has errors, as after a deadline.
+    """
+    with_errors = [stage for stage in stages if stage.all_errors]
+    failed = [stage for stage in with_errors if stage.state == FAILED and stage.on_failure != IGNORE]
+    stopped = [stage for stage in failed if not goes_on(stage.state, stage.on_failure)]
+    for stage in stopped or failed or with_errors:
+        return stage.all_errors[0]
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class MemberReport:
     """A log line, or the last progress, of a task of a flow. `cursor` counts those of the whole flow."""
@@ -255,6 +287,8 @@ class Stage:
     reported_progress: float = 0.0
     """The progress that its running tasks have reported, each from 0 to 1, added up."""
     actor: str = USER
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def percentage(self) -> int:
@@ -272,7 +306,8 @@ class Stage:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return STAGE.actions(self.state, self.actor)
+        """What the engine would accept now from the reading actor."""
+        return tuple(a for a in actions_by_state(STAGE.entity, self.state, self.actor) if a not in self.not_now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,10 +356,13 @@ class Flow:
     context_id: str | None = None
     """The current snapshot of its context."""
     actor: str = USER
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return FLOW.actions(self.state, self.actor)
+        """What the engine would accept now from the reading actor."""
+        return tuple(a for a in actions_by_state(FLOW.entity, self.state, self.actor) if a not in self.not_now)
 
 
 @dataclass(frozen=True, slots=True)

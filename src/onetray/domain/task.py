@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from onetray.domain.actions import actions_by_state
 from onetray.domain.errors import DEAD_STAGES as DEAD_STAGES
 from onetray.domain.errors import REASON_CODES as REASON_CODES
 from onetray.domain.errors import InvalidInput, OnetrayError
@@ -105,6 +106,8 @@ class Task:
     actor: str = USER
     redacts: bool = field(default=True, compare=False)
     """Whether something in it may have to be hidden from readers. Internal."""
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def lease_id(self) -> str | None:
@@ -113,8 +116,8 @@ class Task:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The transitions that the reading actor may make now."""
-        return TASK.actions(self.state, self.actor)
+        """What the engine would accept now from the reading actor."""
+        return tuple(a for a in actions_by_state(TASK.entity, self.state, self.actor) if a not in self.not_now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +268,12 @@ class Receipt(NamedTuple):
     repeated: bool = False
     written: Written | None = None
     """Of a new task, if its submit asks for it. Internal."""
+    not_now: tuple[str, ...] = ()
+    """Actions of its state that the engine would refuse now. Internal."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return TASK.actions(self.state, self.actor)
+        return tuple(a for a in actions_by_state(TASK.entity, self.state, self.actor) if a not in self.not_now)
 
 
 class Holding(NamedTuple):

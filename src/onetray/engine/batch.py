@@ -12,10 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from onetray.config import Limits
-from onetray.domain.commands import Claim, Command, Report, Succeed, TaskCommand
+from onetray.domain.commands import Claim, Command, Control, Report, Succeed, TaskCommand
 from onetray.domain.errors import GuardFailed, NotFound
 from onetray.domain.flow_commands import FlowCommand, SubmitFlow
-from onetray.domain.task import Verdict
+from onetray.domain.lifecycle import TASK
+from onetray.domain.machine import USER
+from onetray.domain.task import Receipt, Verdict
 from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
@@ -24,6 +26,7 @@ from onetray.engine.fast_succeed import plain_successes, succeed_without_reading
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
 from onetray.engine.flows.create import Drafts, intern_flows
+from onetray.engine.refusals import NO_REDRIVE, is_uncertain, refuse_redrive
 from onetray.engine.submit import Specs, intern, submit, submit_one
 from onetray.engine.tally import Tally
 from onetray.store.base import Store, Tx
@@ -202,9 +205,36 @@ def _find_flows_and_stages(tx: Tx, commands: list[FlowCommand]) -> FlowKeys:
 def _run_task_commands(batch: BatchContext, about: TaskCommands, keys: dict[int | str, int]) -> None:
     if not about:
         return
+    controls = [(i, c) for i, c in about if isinstance(c, Control)]
     while about:
         about = _run_round(batch, about, keys)
     settle(batch)
+    if controls:
+        _note_refusals(batch, controls, keys)
+
+
+def _note_refusals(batch: BatchContext, controls: list[tuple[int, Control]], keys: dict[int | str, int]) -> None:
+    """Leave out of the receipts of ended tasks that they can be redriven, if they cannot."""
+    ended: dict[int, int] = {}
+    for i, command in controls:
+        receipt, row = batch.verdicts[i].value, batch.rows.get(keys.get(command.task, 0))
+        if (
+            row is None
+            or command.actor != USER
+            or not isinstance(receipt, Receipt)
+            or receipt.state not in TASK.terminal
+        ):
+            continue
+        key, job = row.key, row.job
+        if receipt.id is not None:
+            # A repeated redrive answers about the successor.
+            ((_, key, job),) = batch.tx.query("keys_of", ids=[receipt.id])
+        if is_uncertain(receipt.state, is_member=key != job):
+            ended[i] = key
+    refused = refuse_redrive(batch.tx.query, sorted(set(ended.values())))
+    for i, key in ended.items():
+        if key in refused:
+            batch.answer(i, Verdict(batch.verdicts[i].value._replace(not_now=NO_REDRIVE)))
 
 
 def _find_tasks(tx: Tx, about: TaskCommands, trust_reports: bool) -> tuple[dict[int | str, int], set[int]]:

@@ -47,7 +47,7 @@ def resume(batch: BatchContext, work: list[tuple[int, Resume, TaskRow]]) -> None
 
 def _resume(batch: BatchContext, writes: PendingWrites, command: Resume, row: TaskRow) -> Verdict:
     if row.state not in PAUSED:
-        return Verdict(error=illegal(row, "resume", command.actor))
+        return Verdict(error=illegal(row, "resume", command.actor, batch.tx.query))
     moved = writes.add(
         TASK.resume, row, actor_of(command), cause=command.cause, trace=command.trace, input=command.input_json,
         run_at=batch.tx.now,
@@ -61,7 +61,7 @@ def cancel(batch: BatchContext, work: list[tuple[int, Cancel, TaskRow]]) -> None
 
 def _cancel(batch: BatchContext, writes: PendingWrites, command: Cancel, row: TaskRow) -> Verdict:
     if row.state not in OPEN:
-        return Verdict(error=illegal(row, "cancel", command.actor))
+        return Verdict(error=illegal(row, "cancel", command.actor, batch.tx.query))
     if command.hard or row.state not in HELD:
         detail = event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at) if row.owner else None
         moved = writes.add(TASK.cancel, row, actor_of(command), cause=command.cause, trace=command.trace, detail=detail)
@@ -84,7 +84,7 @@ def set_priority(batch: BatchContext, work: list[tuple[int, SetPriority, TaskRow
     changed = []
     for i, command, row in work:
         if row.state not in OPEN:
-            batch.answer(i, Verdict(error=illegal(row, "set_priority", command.actor)))
+            batch.answer(i, Verdict(error=illegal(row, "set_priority", command.actor, batch.tx.query)))
         elif row.priority == command.priority:
             batch.answer(i, accept_control(command, row, repeated=True))
         else:
@@ -119,7 +119,7 @@ def reschedule(batch: BatchContext, work: list[tuple[int, Reschedule, TaskRow]])
     changed = []
     for i, command, row in work:
         if row.state != QUEUED:
-            batch.answer(i, Verdict(error=illegal(row, "reschedule", command.actor)))
+            batch.answer(i, Verdict(error=illegal(row, "reschedule", command.actor, batch.tx.query)))
             continue
         # A time in the past means now: the queue TTL is measured from it.
         run_at = max(batch.tx.now, run_at_us(batch.tx.now, command.run_at, command.delay_s))
@@ -166,7 +166,7 @@ def _redrive(batch: BatchContext, command: Redrive, row: TaskRow) -> Verdict:
     """Submit the same work as a new job. A dead letter has one successor: a repeated redrive returns it."""
     tx = batch.tx
     if row.state in OPEN:
-        return Verdict(error=illegal(row, "redrive", command.actor))
+        return Verdict(error=illegal(row, "redrive", command.actor, batch.tx.query))
     if row.stage is not None:
         return redrive_member(batch, command, row)
     if row.state == DEAD_LETTERED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from onetray.domain.actions import actions_by_state
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES
@@ -80,7 +81,7 @@ class Deletion:
         if job.state not in machine.terminal:
             raise IllegalTransition(
                 f"a {job.entity} that is {job.state} cannot be deleted: cancel it, or wait until it has ended",
-                **{"from": job.state, "attempted": "delete", "allowed": list(machine.actions(job.state, USER))},
+                **{"from": job.state, "attempted": "delete", "allowed": list(actions_by_state(job.entity, job.state))},
             )
 
     def _require_deletable(self, tx: Tx, flow: FlowRow) -> None:

@@ -7,6 +7,7 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
 
+from onetray.domain.actions import flow_refuses, stage_refuses
 from onetray.domain.checks import MAX_ROWS, choice, id_or_none, listed, task_id, text, whole
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import (
@@ -27,9 +28,11 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Task, json_of
 from onetray.domain.token import READ, WORK
 from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.refusals import NO_REDRIVE, NO_RETRY, is_uncertain, refuse_redrive, refuse_retry
 from onetray.feed import event_of
 from onetray.feed.history import events_of_flows
 from onetray.redaction.answers import by_owner, errors_of_flow, json_of_task, of_flow, results_of_stage
+from onetray.store.base import Store
 from onetray.store.shown_rows import FlowDetails, HeldInStageRow, StageDetails, TaskDetails
 
 
@@ -43,12 +46,13 @@ class FlowApi(DatabaseReads):
         rows = self._read("flow_by_id", id=task_id(flow, "flow"), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no flow {flow}", flow=flow)
-        return _flow(rows[0], actor, raw)
+        return flows_of_rows(self.store, rows, actor, raw)[0]
 
     @read(by_owner)
     def flows(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Flow]:
         """Flows, newest first. Pass the last key as `before` to get the next page."""
-        return [_flow(r, USER) for r in self._read("flows_newest", namespace=namespace, limit=limit, before=before)]
+        rows = self._read("flows_newest", namespace=namespace, limit=limit, before=before)
+        return flows_of_rows(self.store, rows)
 
     @read(by_owner, READ, WORK)
     def stage(self, stage: str, *, namespace: str = "default", actor: str = USER, raw: bool = False) -> Stage:
@@ -117,14 +121,14 @@ class FlowApi(DatabaseReads):
     def stage_tasks(self, stage: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Task]:
         """The tasks of a stage, in order. Pass the last key as `after` to get the next page."""
         key = self.stage(stage, namespace=namespace).key
-        return [task_of_row(r, USER) for r in self._read("tasks_of_stage", stage=key, after=after, limit=limit)]
+        return tasks_of_rows(self.store, self._read("tasks_of_stage", stage=key, after=after, limit=limit))
 
     @read(by_owner)
     def tasks_of_stages(self, stages: Sequence[int], *, namespace: str = "default", limit: int = 1000) -> list[Task]:
         """The tasks of several stages, by the keys of these, stage by stage, in order."""
         keys = [whole(key, "stages", 1, 2**63 - 1) for key in listed(stages, "stages", 0, MAX_ROWS)]
         rows = self._read("tasks_of_stages", stages=keys, namespace=namespace, limit=limit) if keys else []
-        return [task_of_row(row, USER) for row in rows]
+        return tasks_of_rows(self.store, rows)
 
     @read(results_of_stage, READ, WORK)
     def stage_results(
@@ -187,14 +191,25 @@ def _parsed(fields: dict[str, Any], raw: bool, *names: str) -> dict[str, Any]:
     return fields | {name: json_of(fields[name], raw) for name in names}
 
 
-def _flow(row: FlowDetails, actor: str, raw: bool = False) -> Flow:
+def flows_of_rows(store: Store, rows: list[FlowDetails], actor: str = USER, raw: bool = False) -> list[Flow]:
+    """Flows with what may be done with them: for those that have ended, that takes another read."""
+    refused = refuse_retry(store.read, [row.key for row in rows if row.state in FLOW.terminal])
+    return [_flow(row, actor, raw, row.key in refused) for row in rows]
+
+
+def _flow(row: FlowDetails, actor: str, raw: bool, cannot_retry: bool) -> Flow:
+    not_now = NO_RETRY if cannot_retry else tuple(flow_refuses(row.ending, row.ending_how))
     fields = _parsed(row._asdict(), raw, "data", "metadata", "error")
-    return Flow(**fields | {"labels": json_of(row.labels) or {}, "actor": actor})
+    return Flow(**fields | {"labels": json_of(row.labels) or {}, "actor": actor, "not_now": not_now})
 
 
 def _stage(row: StageDetails, held: HeldInStageRow | None, actor: str, raw: bool) -> Stage:
     fields = _parsed(row._asdict(), raw, "data", "metadata", "result", "metrics", "error", "approval", "answer")
-    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "actor": actor}
+    refused = stage_refuses(
+        row._replace(ending_how=row.own_ending_how), is_current=bool(row.is_current), flow_state=row.flow_state,
+        flow_ending=row.flow_ending,
+    )  # fmt: skip
+    fields |= {"order": row.ord, "takes_more": bool(row.takes_more), "actor": actor, "not_now": tuple(sorted(refused))}
     fields["errors"] = tuple(FlowError(row.name, **error) for error in json_of(row.errors) or ())
     counts = _counts(row, held)
     fields["reported_progress"] = min(held.progress, counts.held) if held else 0.0
@@ -221,9 +236,16 @@ def _context(row: Context) -> Context:
     return replace(row, payload=json_of(row.payload))
 
 
-def task_of_row(row: TaskDetails, actor: str, raw: bool = False) -> Task:
+def tasks_of_rows(store: Store, rows: list[TaskDetails], actor: str = USER, raw: bool = False) -> list[Task]:
+    """Tasks with what may be done with them: for ended members of flows and dead letters, that takes another read."""
+    uncertain = [row.key for row in rows if is_uncertain(row.state, row.stage_id is not None)] if actor == USER else []
+    refused = refuse_redrive(store.read, uncertain)
+    return [_task(row, actor, raw, row.key in refused) for row in rows]
+
+
+def _task(row: TaskDetails, actor: str, raw: bool, cannot_redrive: bool) -> Task:
     fields = _parsed(row._asdict(), raw, "payload", "input", "result", "error", "metadata")
     return Task(**fields | {
         "policy": Policy.from_body(row.policy), "control": bool(row.control), "labels": json_of(row.labels) or {},
-        "actor": actor, "redacts": bool(row.redacts),
+        "actor": actor, "redacts": bool(row.redacts), "not_now": NO_REDRIVE if cannot_redrive else (),
     })  # fmt: skip

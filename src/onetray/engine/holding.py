@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import orjson
 
+from onetray.domain.actions import actions_by_state
 from onetray.domain.commands import Pause, Report
 from onetray.domain.errors import IllegalTransition, LeaseLost, OnetrayError
 from onetray.domain.lifecycle import BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
-from onetray.domain.machine import WORKER
+from onetray.domain.machine import USER, WORKER
 from onetray.domain.task import Receipt, Verdict, fence_of_lease, lease_text
 from onetray.engine.batch_context import BatchContext
+from onetray.engine.refusals import NO_REDRIVE, Query, is_uncertain, refuse_redrive
 from onetray.store.rows import OutcomeRow, TaskRow
 
 EVENTS_OF_REPORT = {
@@ -91,8 +93,12 @@ def lease_lost(row: TaskRow, fence: int | None, cause: str) -> LeaseLost:
     )  # fmt: skip
 
 
-def illegal(row: TaskRow, verb: str, actor_kind: str) -> OnetrayError:
-    allowed = TASK.actions(row.state, actor_kind)
+def illegal(row: TaskRow, verb: str, actor_kind: str, query: Query | None = None) -> OnetrayError:
+    """The error about a command that the task's state does not allow. `query` finds out whether it can be redriven."""
+    allowed = actions_by_state(TASK.entity, row.state, actor_kind)
+    is_asked = actor_kind == USER and is_uncertain(row.state, row.stage is not None)
+    if query is not None and is_asked and refuse_redrive(query, [row.key]):
+        allowed = tuple(name for name in allowed if name not in NO_REDRIVE)
     return IllegalTransition(
         f"a task that is {row.state} cannot {verb}; allowed to a {actor_kind} now: {', '.join(allowed) or 'nothing'}",
         **{"from": row.state, "attempted": verb, "allowed": list(allowed)},

@@ -18,7 +18,7 @@ from onetray.domain.machine import USER
 from onetray.domain.task import Event, LogLine, Task
 from onetray.domain.token import READ, WORK
 from onetray.engine.deletion import Deletion
-from onetray.engine.flow_api import FlowApi, _flow, _stage, task_of_row
+from onetray.engine.flow_api import FlowApi, _stage, flows_of_rows, tasks_of_rows
 from onetray.engine.reads import DatabaseReads, act, read
 from onetray.engine.task_api import TaskApi
 from onetray.feed import event_of
@@ -140,11 +140,11 @@ class JobApi(DatabaseReads):
 
 
 def tasks_by_keys(store: Store, keys: Sequence[int]) -> list[Task]:
-    return [task_of_row(r, USER) for r in store.read("tasks_by_keys", keys=list(keys))] if keys else []
+    return tasks_of_rows(store, store.read("tasks_by_keys", keys=list(keys))) if keys else []
 
 
 def flows_by_keys(store: Store, keys: Sequence[int]) -> list[Flow]:
-    return [_flow(r, USER) for r in store.read("flows_by_keys", keys=list(keys))] if keys else []
+    return flows_of_rows(store, store.read("flows_by_keys", keys=list(keys))) if keys else []
 
 
 def stages_of_flows(store: Store, keys: Sequence[int]) -> list[Stage]:

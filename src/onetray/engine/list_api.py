@@ -26,9 +26,8 @@ from onetray.domain.listing import (
     StagePage,
     TaskPage,
 )
-from onetray.domain.machine import USER
 from onetray.domain.task import REASON_CODES, json_of
-from onetray.engine.flow_api import FlowApi, task_of_row
+from onetray.engine.flow_api import FlowApi, tasks_of_rows
 from onetray.engine.list_scan import ListScan, Statements
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, kind_filters, read
@@ -273,7 +272,7 @@ class ListApi(DatabaseReads):
             statements = TASKS_OF_STAGE
             filters["stage"] = self._flows.stage(stage, namespace=namespace, raw=True).key
         found = ListScan(self._read, statements, filters, since).slice(before, limit, page, total)
-        return TaskPage([task_of_row(row, USER) for row in found.rows], found.before, found.total)
+        return TaskPage(tasks_of_rows(self.store, found.rows), found.before, found.total)
 
     def _time_filters(self, since: int, until: int | None) -> dict[str, int]:
         return {

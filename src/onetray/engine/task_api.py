@@ -12,7 +12,7 @@ from onetray.domain.listing import Dependency
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
 from onetray.domain.token import READ, WORK
-from onetray.engine.flow_api import task_of_row
+from onetray.engine.flow_api import tasks_of_rows
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, kind_filters, read
 from onetray.explain.tasks import explain, position
@@ -31,20 +31,20 @@ class TaskApi(DatabaseReads):
         rows = self._read("task_by_id", id=task_id(task), namespace=namespace)
         if not rows:
             raise NotFound(f"there is no task {task}", task=task)
-        return task_of_row(rows[0], actor, raw)
+        return tasks_of_rows(self.store, rows, actor, raw)[0]
 
     @read(by_owner)
     def tasks(self, *, namespace: str = "default", limit: int = 100, before: int = 2**62) -> list[Task]:
         """Tasks, newest first. Pass the last key as `before` to get the next page."""
         rows = self._read("tasks_newest", namespace=namespace, limit=limit, before=before)
-        return [task_of_row(r, USER) for r in rows]
+        return tasks_of_rows(self.store, rows)
 
     @read(by_owner, READ, WORK)
     def tasks_by_id(self, ids: Sequence[str], *, namespace: str = "default", raw: bool = False) -> list[Task]:
         """Tasks by their ids, in this order. Ids of no task are left out."""
         wanted = [task_id(each, "ids") for each in listed(ids, "ids", 0, MAX_ROWS)]
         rows = self._read("tasks_by_ids", ids=wanted, namespace=namespace) if wanted else []
-        found = {row.id: task_of_row(row, USER, raw) for row in rows}
+        found = {task.id: task for task in tasks_of_rows(self.store, rows, USER, raw)}
         return [found[id_] for id_ in dict.fromkeys(wanted) if id_ in found]
 
     @read(plain, READ, WORK)
@@ -127,7 +127,7 @@ class TaskApi(DatabaseReads):
                 raise NotFound(f"there is no flow {flow}", flow=flow)
             stages = [stage for (stage,) in self._read("stage_keys_of_flows", keys=keys)]
             rows = self._read("pending_tasks_of_flow", stages=stages, **filters) if stages else []
-        return [task_of_row(row, USER) for row in rows]
+        return tasks_of_rows(self.store, rows)
 
     @read(by_owner)
     def dead_letters(

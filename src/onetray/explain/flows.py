@@ -12,8 +12,15 @@ import orjson
 
 from onetray.domain.lifecycle import CREATED, FLOW, FLOW_PAUSED, STAGE, WAITING
 from onetray.domain.task import Blocker
+from onetray.explain.endings import ended_flow, ended_stage
+from onetray.explain.workers import RegisteredWorkers
 from onetray.store.base import Store
-from onetray.store.shown_rows import FlowFacts, StageFacts
+from onetray.store.explain_rows import FlowFacts, StageFacts
+
+SCANNED_TASKS = 1_000
+"""Among how many of a stage's newest tasks those that wait are looked for."""
+MAX_KINDS = 20
+"""How many queues and kinds of a stage are compared with what workers claim."""
 
 
 def explain_parent(store: Store, id_: str, namespace: str) -> list[Blocker] | None:
@@ -35,7 +42,7 @@ def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> B
 
 def _flow(store: Store, f: FlowFacts) -> Iterator[Blocker]:
     if f.state in FLOW.terminal:
-        yield Blocker(f.state, f"the flow has ended: {f.state}", facts={"finished_at": f.finished_at})
+        yield ended_flow(store, f)
         return
     if f.state == CREATED:
         yield Blocker("flow_not_opened", "the flow was submitted with start=False: open it", held_by="the submitter")
@@ -56,13 +63,14 @@ def _flow(store: Store, f: FlowFacts) -> Iterator[Blocker]:
 def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
     facts: dict[str, Any] = {"stage": s.name, "order": s.ord, "total": s.total, "open": s.open}
     if s.state in STAGE.terminal:
-        yield Blocker(s.state, f"stage {s.name!r} has ended: {s.state}", facts={"finished_at": s.finished_at})
+        yield ended_stage(store, s)
     elif s.ending is not None:
         message = f"stage {s.name!r} is ending ({s.ending}): {s.ending_why}"
         yield Blocker("being_ended", message, held_by="janitor", facts=facts)
     elif s.deciding is not None:
         message = f"control task {s.deciding} evaluates the condition of stage {s.name!r}"
         yield Blocker("condition", message, facts={**facts, "task": s.deciding})
+        yield from _nobody_claims(store, s, control=1)
     elif not s.is_current:
         current = f"{s.current!r} is {s.current_state}" if s.current else "none has started"
         message = f"stage {s.name!r} opens when the stages before it have ended: {current}"
@@ -77,6 +85,16 @@ def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
         if s.open > s.paused:
             message = f"stage {s.name!r} is {s.state}: {s.open - s.paused} of {s.total} tasks are queued or running"
             yield Blocker(s.state, message, facts=facts)
+            yield from _nobody_claims(store, s, control=0)
+
+
+def _nobody_claims(store: Store, s: StageFacts, control: int) -> Iterator[Blocker]:
+    """For each queue and kind of the tasks that wait in the stage, why no registered worker claims them."""
+    waiting = store.read("kinds_in_stage", stage=s.key, scan=SCANNED_TASKS, limit=MAX_KINDS)
+    workers = RegisteredWorkers(store, s.namespace) if waiting else None
+    for row in waiting:
+        if workers is not None and row.control == control:
+            yield from workers.blockers(row.queue, row.kind, stage=s.name)
 
 
 def _paused(store: Store, key: int, name: str) -> Iterator[Blocker]:

@@ -1,19 +1,20 @@
 """Explain why a task is not running: what blocks it, who can act, and until when.
 
-The reasons come from the rows that a claim uses, read in one statement: the list is empty exactly if a claim from the
-task's queue would return the task now. Reads only. Stages and flows are explained in explain/flows.py.
+The reasons come from the rows that a claim uses, read in one statement: apart from those about workers, the list is
+empty exactly if a claim from the task's queue would return the task now. Reads only. Stages and flows are explained in
+explain/flows.py, missing workers in explain/workers.py, and what has ended in explain/endings.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
 from onetray.domain.checks import task_id as checked_id
-from onetray.domain.clock import SECOND
-from onetray.domain.errors import NotFound
+from onetray.domain.clock import SECOND, duration, utc_text
+from onetray.domain.errors import NotFound, error_line
 from onetray.domain.lifecycle import (
     CREATED,
     FLOW,
@@ -27,20 +28,25 @@ from onetray.domain.lifecycle import (
     TASK,
     WAITING,
 )
-from onetray.domain.task import Blocker
+from onetray.domain.task import Blocker, json_of
+from onetray.explain.endings import ended_task
 from onetray.explain.flows import explain_parent, stage_waits
+from onetray.explain.workers import CODES as ABOUT_WORKERS
+from onetray.explain.workers import RegisteredWorkers
 from onetray.store.base import Store
-from onetray.store.shown_rows import TaskFacts, UnmetRow
+from onetray.store.explain_rows import TaskFacts, UnmetRow
 
 COUNTED = 1_000
 """How many tasks ahead of another are counted at most."""
+SAY_WHEN = frozenset({"backing_off", "delayed"})
+"""The reasons whose messages say when they end."""
 RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
 FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 """The events after which a queued task with a later run_at is backing off."""
 
 
 def explain(store: Store, task_id: str, namespace: str = "default") -> list[Blocker]:
-    """Every reason why this task cannot be claimed now, the most specific first. An empty list: it can."""
+    """Every reason why nobody runs this task now, the most specific first. An empty list: a worker may claim it."""
     rows = store.read(
         "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED,
         cancel_requested=CANCEL_ASKED, flow_paused=FLOW.pause.event,
@@ -52,7 +58,15 @@ def explain(store: Store, task_id: str, namespace: str = "default") -> list[Bloc
         return found
     facts = rows[0]
     needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
-    return list(_blockers(facts, needs))
+    found = list(_blockers(facts, needs))
+    if facts.state == QUEUED:
+        found += RegisteredWorkers(store, namespace).blockers(facts.queue, facts.kind)
+    return found
+
+
+def is_claimable(reasons: Iterable[Blocker]) -> bool:
+    """Whether a claim would return the task: if something is missing, it is only a worker."""
+    return all(reason.code in ABOUT_WORKERS for reason in reasons)
 
 
 def position(store: Store, task_id: str, namespace: str = "default", most: int = 1000) -> int | None:
@@ -63,7 +77,7 @@ def position(store: Store, task_id: str, namespace: str = "default", most: int =
 
 def _blockers(f: TaskFacts, needs: list[UnmetRow]) -> Iterator[Blocker]:
     if f.state in TASK.terminal:
-        yield Blocker(f.state, f"the task has ended: {f.state}", facts={"finished_at": f.finished_at})
+        yield ended_task(f)
         return
     if f.state in HELD:
         yield _held(f)
@@ -174,7 +188,27 @@ def _not_ready(f: TaskFacts, held: bool) -> Blocker:
     if f.run_at <= f.now:
         message = "its run_at has passed, and the janitor has not made it claimable yet"
         return Blocker("not_promoted", message, held_by="janitor", facts=facts)
-    if f.last_event in FAILED_ATTEMPT and not f.rescheduled:
-        message = f"attempt {f.attempts} of {f.max_attempts} failed; the next one is delayed (backoff)"
-        return Blocker("backing_off", message, ends_at=f.run_at, facts=facts)
-    return Blocker("delayed", "the task is scheduled for later", ends_at=f.run_at, facts=facts)
+    when = f"at {utc_text(f.run_at)}, in {duration(f.run_at - f.now)}"
+    if f.last_event in FAILED_ATTEMPT and f.rescheduled_by is None:
+        return _backing_off(f, facts, when)
+    return Blocker("delayed", f"{_why_delayed(f)}: it may run {when}", ends_at=f.run_at, facts=facts)
+
+
+def _backing_off(f: TaskFacts, facts: dict[str, Any], when: str) -> Blocker:
+    """An attempt has failed: with the error of a report, or because its lease ran out."""
+    error = json_of(f.error) if f.last_event == TASK.retry.event else None
+    why = f.last_cause if error is None else error_line(error)
+    if error is not None:
+        facts["error"] = error
+    message = f"attempt {f.attempts} of {f.max_attempts} failed ({why}); the next one is due {when} (backoff)"
+    return Blocker("backing_off", message, ends_at=f.run_at, facts=facts)
+
+
+def _why_delayed(f: TaskFacts) -> str:
+    if f.rescheduled_by is not None:
+        what, why = f"{f.rescheduled_by} rescheduled the task", f.rescheduled_why
+    elif f.last_event == TASK.release.event:
+        what, why = f"{f.last_actor} released the task with a delay", f.last_cause
+    else:
+        what, why = "the task was submitted with a delay", f.last_cause
+    return f"{what} ({why})" if why else what

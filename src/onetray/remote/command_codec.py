@@ -190,5 +190,7 @@ def decode_answer(command: Command, sent: Any) -> Any:
     declared: Declaration = command.declared
     value = decode(declared.answer, sent[declared.answer_name] if declared.answer_name else sent)
     if hasattr(value, "actions") and hasattr(value, "_replace"):
-        return value._replace(actor=WORKER if isinstance(command, Report) else USER)
+        value = value._replace(actor=WORKER if isinstance(command, Report) else USER)
+        # The server knows more than the state: whatever it does not list is refused now.
+        return value._replace(not_now=tuple(a for a in value.actions if a not in sent.get("actions", value.actions)))
     return value

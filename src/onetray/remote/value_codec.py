@@ -21,7 +21,7 @@ from onetray.domain.task import Assignment, RawJson, parse_ticket
 
 Decoder = Callable[[Any], Any]
 
-HIDDEN = frozenset({"key", "redacts", "written"})
+HIDDEN = frozenset({"key", "not_now", "redacts", "written"})
 """Internal fields that the public API does not show."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -19,7 +19,6 @@ from onetray.domain.listing import (
     Prunable,
     QueueDepth,
 )
-from onetray.domain.policy import Policy
 from onetray.domain.task import DeadLetter, Holding, LogLine, TaskProgress
 
 VALUES = (
@@ -162,6 +161,12 @@ class StageDetails(NamedTuple):
     error_count: int
     errors: str | None
     opened_at: int | None
+    own_ending_how: str | None
+    """How a user ends the stage; `ending_how` is that of its flow, if the whole flow is ended."""
+    deciding: int | None
+    is_current: int
+    flow_state: str
+    flow_ending: str | None
 
 
 class HeldInStageRow(NamedTuple):
@@ -339,109 +344,3 @@ class FlowInputRow(NamedTuple):
     data: str | None
     metadata: str | None
     answer: str | None
-
-
-class TaskFacts(NamedTuple):
-    """Everything that may keep a task from running."""
-
-    state: str
-    fence: int
-    attempts: int
-    max_attempts: int
-    run_at: int
-    created_at: int
-    finished_at: int | None
-    owner: str | None
-    lease_expires_at: int | None
-    cancel_at: int | None
-    held_by: str | None
-    held_why: str | None
-    queue: str
-    paused_at: int | None
-    paused_by: str | None
-    policy_body: str
-    ready: bool
-    due: bool
-    last_event: str | None
-    rescheduled: bool
-    cancel_request: str | None
-    key: int
-    control: int
-    unmet: int
-    flow_state: str | None
-    flow_ending: str | None
-    flow_ending_why: str | None
-    stage: str | None
-    stage_ord: int | None
-    stage_state: str | None
-    stage_ending: str | None
-    opened_to: int | None
-    deciding: int | None
-    approval: str | None
-    stage_due_at: int | None
-    current: str | None
-    current_ord: int | None
-    current_state: str | None
-    flow_paused_by: str | None
-    kind: str
-    breaker_opened_at: int | None
-    breaker_until: int | None
-    breaker_probing: int | None
-    breaker_why: str | None
-    breaker_by: str | None
-    now: int
-
-    @property
-    def policy(self) -> Policy:
-        return Policy.from_body(self.policy_body)
-
-
-class FlowFacts(NamedTuple):
-    """Everything that may keep a flow from ending."""
-
-    key: int
-    state: str
-    ending: str | None
-    ending_why: str | None
-    stages: int
-    stages_open: int
-    finished_at: int | None
-    current: str | None
-    namespace: str
-
-
-class StageFacts(NamedTuple):
-    """Everything that may keep a stage from ending."""
-
-    key: int
-    name: str
-    ord: int
-    state: str
-    ending: str | None
-    ending_why: str | None
-    total: int
-    open: int
-    paused: int
-    deciding: str | None
-    approval: str | None
-    due_at: int | None
-    finished_at: int | None
-    current: str | None
-    current_state: str | None
-    is_current: int
-
-
-class UnmetRow(NamedTuple):
-    """A task that another one waits for."""
-
-    id: str
-    name: str | None
-    state: str
-
-
-class PausedMemberRow(NamedTuple):
-    id: str
-    name: str | None
-    state: str
-    held_by: str | None
-    held_why: str | None

@@ -187,13 +187,13 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end."""
-    from onetray.explain.tasks import COUNTED
+    from onetray.explain.tasks import COUNTED, SAY_WHEN, is_claimable
 
     with opened(database) as engine:
         located, now = engine.locate(id, among=ANY, namespace=namespace), engine.now()
         reasons = engine.explain(located.id, namespace=namespace)
         place = None
-        if located.entity == "task" and not reasons:
+        if located.entity == "task" and is_claimable(reasons):
             place = engine.position(located.id, namespace=namespace, most=COUNTED + 1)
     has_more = place is not None and place > COUNTED
     if as_json:
@@ -201,7 +201,8 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
         print_json({"entity": located.entity, "id": located.id, "reasons": reasons, **position})
         return
     for reason in reasons:
-        until = f"; ends {moment(reason.ends_at, now)}" if reason.ends_at is not None else ""
+        says_when = reason.ends_at is None or reason.code in SAY_WHEN
+        until = "" if says_when else f"; ends {moment(reason.ends_at, now)}"
         click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
     if not reasons:
         many = f"more than {COUNTED:,} tasks" if has_more else counted(place or 0, "task")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from onetray.domain.clock import SECOND
+from onetray.domain.flow import stages_failed
 from onetray.domain.lifecycle import (
     CANCELLED,
     CREATED,
@@ -381,7 +382,7 @@ def _end_flow(locked: LockedFlows, flow: FlowRow, outcome: str) -> None:
         flow = locked.move_flow(hop, flow)
     columns: dict[str, Any] = {}
     if outcome == FAILED:
-        columns["error"] = event_detail(message=why or f"{flow.failed} of {flow.stages} stages failed")
+        columns["error"] = event_detail(message=why or stages_failed(flow.failed, flow.stages))
     detail = event_detail(
         policy=flow.roll_up, outcome=outcome, stages=flow.stages, succeeded=flow.succeeded, partial=flow.partial,
         failed=flow.failed, cancelled=flow.cancelled, skipped=flow.skipped, ignored=flow.ignored, why=why,

@@ -17,6 +17,7 @@ from onetray.engine.flows.copy_flow import FlowCopy, successions
 from onetray.engine.flows.stage_errors import messages_of_partial
 from onetray.engine.flows.success_extras import merge_metrics
 from onetray.engine.pending_writes import ENGINE, PendingWrites, actor, event_detail
+from onetray.store.explain_rows import SpawnerRow
 from onetray.store.rows import FlowRow, MemberOutcomeRow, StageRow, TaskRow
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ def outcomes_of(batch: BatchContext, stage: int) -> Outcomes:
 
 def to_carry_over(outcomes: Outcomes, flow: FlowRow, redriven: TaskRow) -> Outcomes:
     """The tasks that do not run again with a redriven one of their stage."""
-    return {key: row for key, row in outcomes.items() if row.key != redriven.key and _stays(row, flow.roll_up)}
+    return {key: row for key, row in outcomes.items() if row.key != redriven.key and stays(row, flow.roll_up)}
 
 
-def _stays(row: MemberOutcomeRow, roll_up: str) -> bool:
+def stays(row: MemberOutcomeRow | SpawnerRow, roll_up: str) -> bool:
+    """Whether a task does not run again with another one of its stage."""
     if row.state in (FAILED, DEAD_LETTERED):
         # In a strict stage one failure fails it: to redrive one task alone could not help.
         return roll_up != STRICT

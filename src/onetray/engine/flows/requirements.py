@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from onetray.domain.actions import actions_by_state, flow_refuses, stage_refuses
 from onetray.domain.errors import IllegalTransition, NotApprover
 from onetray.domain.flow import ANYBODY, Placed
 from onetray.domain.flow_commands import Answer, FlowCommand, SubmitFlow, WaitStage
@@ -19,6 +20,7 @@ from onetray.domain.token import ANY_GROUP
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.advance import settle
 from onetray.engine.pending_writes import actor
+from onetray.engine.refusals import NO_RETRY, refuse_retry
 from onetray.store.rows import FlowRow, StageRow
 
 
@@ -26,11 +28,27 @@ def flow_actor(command: FlowCommand | SubmitFlow) -> str:
     return actor(command.actor, command.actor_name)
 
 
-def require_allowed(machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand) -> None:
+def actions_now(batch: BatchContext, row: FlowRow | StageRow, actor_kind: str) -> tuple[str, ...]:
+    """What the engine would accept now from this actor."""
+    if isinstance(row, StageRow):
+        flow = batch.locked.flows[row.job]
+        is_current = flow.current == row.key
+        refused = stage_refuses(row, is_current=is_current, flow_state=flow.state, flow_ending=flow.ending)
+        return tuple(a for a in actions_by_state(STAGE.entity, row.state, actor_kind) if a not in refused)
+    if row.state in FLOW.terminal:
+        refused = frozenset(NO_RETRY if refuse_retry(batch.tx.query, [row.key]) else ())
+    else:
+        refused = flow_refuses(row.ending, row.ending_how)
+    return tuple(a for a in actions_by_state(FLOW.entity, row.state, actor_kind) if a not in refused)
+
+
+def require_allowed(
+    batch: BatchContext, machine: Machine, transition: Transition, row: FlowRow | StageRow, command: FlowCommand
+) -> None:
     """Raise IllegalTransition if the lifecycle does not allow this actor the transition from this state."""
     if row.state in transition.sources and command.actor in transition.by:
         return
-    allowed = machine.actions(row.state, command.actor)
+    allowed = actions_now(batch, row, command.actor)
     raise IllegalTransition(
         f"a {machine.entity} that is {row.state} cannot {transition.name}; "
         f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
@@ -58,13 +76,13 @@ def require_approver(stage: StageRow, approval: dict[str, Any], command: Answer 
         )  # fmt: skip
 
 
-def require_open(machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
+def require_open(batch: BatchContext, machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
     ending = row.ending is not None
     if row.state in machine.terminal or ending:
         state = f"{row.state} and ending" if ending and row.state not in machine.terminal else row.state
         raise IllegalTransition(
             f"a {machine.entity} that is {state} cannot {verb}",
-            **{"from": row.state, "attempted": verb, "allowed": list(machine.actions(row.state, actor_kind))},
+            **{"from": row.state, "attempted": verb, "allowed": list(actions_now(batch, row, actor_kind))},
         )
 
 
@@ -76,15 +94,17 @@ def placed_verdict(
     machine = FLOW if isinstance(row, FlowRow) else STAGE
     now = batch.locked.flows[row.key] if machine is FLOW else batch.locked.stages[row.key]
     ending = None if now.state in machine.terminal else now.ending
-    return Verdict(
-        Placed(now.id, machine.entity, now.state, now.version, command.actor, repeated, ending=ending, **added)
-    )
+    allowed = actions_now(batch, now, command.actor)
+    not_now = tuple(a for a in actions_by_state(machine.entity, now.state, command.actor) if a not in allowed)
+    return Verdict(Placed(
+        now.id, machine.entity, now.state, now.version, command.actor, repeated, ending=ending, not_now=not_now, **added
+    ))  # fmt: skip
 
 
-def require_takes_tasks(stage: StageRow, actor_kind: str) -> None:
-    require_open(STAGE, stage, "take tasks", actor_kind)
+def require_takes_tasks(batch: BatchContext, stage: StageRow, actor_kind: str) -> None:
+    require_open(batch, STAGE, stage, "take tasks", actor_kind)
     if stage.state == RUNNING and not stage.takes_more:
         raise IllegalTransition(
             f"the stage {stage.name!r} is running and takes no more tasks",
-            **{"from": stage.state, "attempted": "take tasks", "allowed": list(STAGE.actions(stage.state, actor_kind))},
+            **{"from": stage.state, "attempted": "take tasks", "allowed": list(actions_now(batch, stage, actor_kind))},
         )

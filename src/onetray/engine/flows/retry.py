@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onetray.domain.actions import flow_refuses
 from onetray.domain.clock import run_at_us
 from onetray.domain.errors import IllegalTransition, NoAttemptsLeft, NotFound
 from onetray.domain.flow import Placed
@@ -33,13 +34,19 @@ if TYPE_CHECKING:
 
 def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Verdict:
     if flow.state not in FLOW.terminal:
+        refused = flow_refuses(flow.ending, flow.ending_how)
+        allowed = [name for name in FLOW.actions(flow.state, c.actor) if name not in refused]
         raise IllegalTransition(
             f"a flow that is {flow.state} has not ended: cancel it, or wait for its end, then retry it",
-            **{"from": flow.state, "attempted": "retry", "allowed": list(FLOW.actions(flow.state, c.actor))},
+            **{
+                "from": flow.state,
+                "attempted": "retry",
+                "allowed": allowed,
+            },
         )
     by = actor(c.actor, c.actor_name)
     copy = FlowCopy(batch, flow, by, c.cause or "retry", c.trace)
-    copy.from_stage(_first_stage_to_run(copy.stages, c.from_stage, is_compensated=copy.old.compensation is not None))
+    copy.from_stage(first_stage_to_run(copy.stages, c.from_stage, is_compensated=copy.old.compensation is not None))
     new, stages, specs = _write(batch, copy)
     _open(batch, new, by, c.cause, c.trace)
     flow = batch.locked.flows[new.key]
@@ -69,7 +76,7 @@ def _open(batch: BatchContext, flow: FlowRow, by: str, cause: str | None, trace:
     advance.settle(batch)
 
 
-def _first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_compensated: bool) -> int:
+def first_stage_to_run(stages: list[StageToCopy], from_stage: str | None, is_compensated: bool) -> int:
     """The place of the first stage to run again: the named one, or the first that did not succeed.
 
     Compensated stages run again, too: they have no effect left to carry over.

@@ -67,6 +67,7 @@ from onetray.engine.flows.create import (
 )
 from onetray.engine.flows.dependencies import Member, known_members, resolve
 from onetray.engine.flows.requirements import (
+    actions_now,
     approval_spec,
     flow_actor,
     placed_verdict,
@@ -120,7 +121,7 @@ def run_flow_command(
 
 
 def _add_stage(batch: BatchContext, c: AddStage, flow: FlowRow, _: object, drafts: Drafts, i: int) -> Verdict:
-    require_open(FLOW, flow, "take a stage", c.actor)
+    require_open(batch, FLOW, flow, "take a stage", c.actor)
     _require_not_stopped(batch, flow, c.actor)
     draft = drafts.stages[i]
     if draft.name is None:
@@ -144,13 +145,13 @@ def _require_not_stopped(batch: BatchContext, flow: FlowRow, actor_kind: str) ->
     if stage is not None and stage.state in STAGE.terminal and not goes_on(stage.state, stage.on_failure):
         raise IllegalTransition(
             f"the stage {stage.name!r} is {stage.state}, and the flow ends with it: it cannot take a stage",
-            **{"from": flow.state, "attempted": "take a stage", "allowed": list(FLOW.actions(flow.state, actor_kind))},
+            **{"from": flow.state, "attempted": "take a stage", "allowed": list(actions_now(batch, flow, actor_kind))},
         )
 
 
 def _add_tasks(batch: BatchContext, c: AddTasks, flow: FlowRow, stage: StageRow, drafts: Drafts, i: int) -> Verdict:
-    require_open(FLOW, flow, "take tasks", c.actor)
-    require_takes_tasks(stage, c.actor)
+    require_open(batch, FLOW, flow, "take tasks", c.actor)
+    require_takes_tasks(batch, stage, c.actor)
     spawned_by = _key_of_member(batch, flow, c.spawned_by) if c.spawned_by is not None else None
     members = drafts.tasks[i]
     for spec, _ in members:
@@ -182,10 +183,10 @@ def _key_of_member(batch: BatchContext, flow: FlowRow, id_: str) -> int:
 
 
 def _open(batch: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    require_open(FLOW, flow, "open", c.actor)
+    require_open(batch, FLOW, flow, "open", c.actor)
     if flow.state != CREATED:
         return placed_verdict(batch, flow, c, repeated=True)
-    require_allowed(FLOW, FLOW.open, flow, c)
+    require_allowed(batch, FLOW, FLOW.open, flow, c)
     advance.open_flow(batch.locked, flow, flow_actor(c), c.cause, c.trace)
     return placed_verdict(batch, flow, c)
 
@@ -193,8 +194,8 @@ def _open(batch: BatchContext, c: OpenFlow, flow: FlowRow, _: object, *__: Any) 
 def _pause(batch: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     if flow.state == FLOW_PAUSED:
         return placed_verdict(batch, flow, c, repeated=True)
-    require_open(FLOW, flow, "pause", c.actor)
-    require_allowed(FLOW, FLOW.pause, flow, c)
+    require_open(batch, FLOW, flow, "pause", c.actor)
+    require_allowed(batch, FLOW, FLOW.pause, flow, c)
     batch.locked.move_flow(FLOW.pause, flow, flow_actor(c), cause=c.cause, trace=c.trace)
     stage = batch.locked.current(flow)
     if stage is not None:
@@ -203,8 +204,8 @@ def _pause(batch: BatchContext, c: PauseFlow, flow: FlowRow, _: object, *__: Any
 
 
 def _resume(batch: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    require_allowed(FLOW, FLOW.resume, flow, c)
-    require_open(FLOW, flow, "resume", c.actor)
+    require_allowed(batch, FLOW, FLOW.resume, flow, c)
+    require_open(batch, FLOW, flow, "resume", c.actor)
     flow = batch.locked.move_flow(FLOW.resume, flow, flow_actor(c), cause=c.cause, trace=c.trace)
     batch.locked.flows_touched.add(flow.key)
     advance.resume_current_stage(batch.locked, flow)
@@ -212,7 +213,7 @@ def _resume(batch: BatchContext, c: ResumeFlow, flow: FlowRow, _: object, *__: A
 
 
 def _cancel(batch: BatchContext, c: CancelFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    require_allowed(FLOW, FLOW.cancel, flow, c)
+    require_allowed(batch, FLOW, FLOW.cancel, flow, c)
     how = "hard" if c.hard else "soft"
     if flow.ending is not None and (flow.ending_how == "hard" or how == "soft"):
         return placed_verdict(batch, flow, c, repeated=True)
@@ -241,7 +242,7 @@ def _set_stage_metadata(batch: BatchContext, c: SetStageMetadata, flow: FlowRow,
 
 
 def _set_priority(batch: BatchContext, c: SetFlowPriority, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    require_open(FLOW, flow, "change its priority", c.actor)
+    require_open(batch, FLOW, flow, "change its priority", c.actor)
     if flow.priority == c.priority:
         return placed_verdict(batch, flow, c, repeated=True)
     batch.locked.save()
@@ -259,12 +260,12 @@ def _set_priority(batch: BatchContext, c: SetFlowPriority, flow: FlowRow, _: obj
 
 
 def _cancel_stage(batch: BatchContext, c: CancelStage, flow: FlowRow, stage: StageRow, *_: Any) -> Verdict:
-    require_allowed(STAGE, STAGE.cancel, stage, c)
+    require_allowed(batch, STAGE, STAGE.cancel, stage, c)
     how = "hard" if c.hard else "soft"
     if stage.ending == CANCELLED and (flow.ending is not None or stage.ending_how == "hard" or how == "soft"):
         return placed_verdict(batch, stage, c, repeated=True)
     if stage.ending_how is None:
-        require_open(STAGE, stage, "cancel", c.actor)
+        require_open(batch, STAGE, stage, "cancel", c.actor)
     if flow.current != stage.key and not goes_on(CANCELLED, stage.on_failure):
         raise Conflict(
             f"the flow would stop when it gets to stage {stage.name!r}: skip the stage, or cancel the flow",
@@ -279,7 +280,7 @@ def _cancel_stage(batch: BatchContext, c: CancelStage, flow: FlowRow, stage: Sta
 
 def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: Any) -> Verdict:
     """Take no more stages, nor tasks for the stages."""
-    require_open(FLOW, flow, "be sealed", c.actor)
+    require_open(batch, FLOW, flow, "be sealed", c.actor)
     locked = batch.locked
     locked.change_flow(flow, sealed=SEALED)
     locked.note_flow(flow.key, "flow.sealed", flow_actor(c), cause=c.cause, trace=c.trace)
@@ -291,17 +292,17 @@ def _seal_flow(batch: BatchContext, c: SealFlow, flow: FlowRow, _: object, *__: 
 
 
 def _seal_stage(batch: BatchContext, c: SealStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    require_open(STAGE, stage, "be sealed", c.actor)
+    require_open(batch, STAGE, stage, "be sealed", c.actor)
     batch.locked.touch(batch.locked.change(stage, sealed=SEALED))
     batch.locked.note_flow(flow.key, "stage.sealed", flow_actor(c), cause=c.cause, trace=c.trace, stage=stage.id)
     return placed_verdict(batch, stage, c)
 
 
 def _wait(batch: BatchContext, c: WaitStage, flow: FlowRow, stage: StageRow, *__: Any) -> Verdict:
-    require_open(STAGE, stage, "wait", c.actor)
+    require_open(batch, STAGE, stage, "wait", c.actor)
     if stage.state == WAITING:
         return placed_verdict(batch, stage, c, repeated=True)
-    require_allowed(STAGE, STAGE.wait, stage, c)
+    require_allowed(batch, STAGE, STAGE.wait, stage, c)
     if c.approval is not None:
         require_approver(stage, approval_spec(batch, stage), c)
     approval = None if c.approval is None else orjson.dumps(c.approval).decode()
@@ -328,8 +329,8 @@ def _approve(batch: BatchContext, c: ApproveStage, flow: FlowRow, stage: StageRo
     locked = batch.locked
     if stage.state in (PENDING, RUNNING) and stage.ending is None:
         return placed_verdict(batch, stage, c, repeated=True)
-    require_open(STAGE, stage, "approve", c.actor)
-    require_allowed(STAGE, STAGE.approve, stage, c)
+    require_open(batch, STAGE, stage, "approve", c.actor)
+    require_allowed(batch, STAGE, STAGE.approve, stage, c)
     approval = approval_spec(batch, stage)
     require_approver(stage, approval, c)
     _require_current(flow, stage)
@@ -353,8 +354,8 @@ def _end_by_answer(
     batch: BatchContext, c: Answer, flow: FlowRow, stage: StageRow, transition: Transition, target: str, verdict: str
 ) -> Verdict:
     """Reject or skip a stage: its tasks are cancelled."""
-    require_open(STAGE, stage, transition.name, c.actor)
-    require_allowed(STAGE, transition, stage, c)
+    require_open(batch, STAGE, stage, transition.name, c.actor)
+    require_allowed(batch, STAGE, transition, stage, c)
     require_approver(stage, approval_spec(batch, stage), c)
     if transition is STAGE.reject:
         _require_current(flow, stage)
@@ -374,7 +375,7 @@ def _skip(batch: BatchContext, c: SkipStage, flow: FlowRow, stage: StageRow, *__
 
 
 def _append_context(batch: BatchContext, c: AppendContext, flow: FlowRow, _: object, *__: Any) -> Verdict:
-    require_open(FLOW, flow, "take a context", c.actor)
+    require_open(batch, FLOW, flow, "take a context", c.actor)
     task = _key_of_member(batch, flow, c.task) if c.task is not None else None
     parent = flow.context if c.parent is None else context_key(batch, flow, c.parent)
     key, id_ = batch.tx.new_keys(1)[0], str(uuid7())

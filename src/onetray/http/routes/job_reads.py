@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from onetray.app.failure import job_failed
 from onetray.domain.errors import JobFailed, NotYet
 from onetray.domain.flow import Flow, Stage, errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
-from onetray.domain.task import Task, value_of
+from onetray.domain.task import Task
+from onetray.domain.token import OPERATE, SUBMIT
 from onetray.engine.api import EngineApi
-from onetray.explain.tasks import COUNTED
+from onetray.explain.tasks import COUNTED, is_claimable
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json, to_json
@@ -24,6 +26,7 @@ from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/jobs/{id}", tags=["jobs"], route_class=NativeRoute)
 
+WHY_FAILED = ("error", "task", "stage", "error_class", "error_message")
 MAX_STAGES = 100
 """Stages on one page of a tree: each costs a read."""
 
@@ -101,7 +104,8 @@ def _result(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     if job.state not in (FLOW if isinstance(job, Flow) else TASK).terminal:
         raise NotYet(f"the job is {job.state}: try again later, or see /explain", **facts, retry_after_s=1)
     if job.state not in (SUCCEEDED, PARTIAL):
-        raise JobFailed(f"the job is {job.state} and has no result: see `error`", **facts, error=value_of(job.error))
+        failure = job_failed(engine, job)
+        raise JobFailed(f"{failure}; it has no result", **facts, **{name: failure.facts[name] for name in WHY_FAILED})
     if isinstance(job, Task):
         return {**facts, "result": job.result}
     stages = engine.stages(job.id, namespace=namespace, raw=True)
@@ -110,7 +114,8 @@ def _result(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 @router.get("/explain", summary="Explain why a job does not run", **returns(answers.EXPLAINED))
 async def explain_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
-    """Each reason has the time when it ends, and who can end it earlier. Without reasons, a worker can claim the task.
+    """Each reason has the time when it ends, and who can end it earlier; that of an ended job says how it ended.
+    Without reasons, a worker can claim the task. That no registered worker does is a reason, too.
 
     `before_it` is the number of tasks that are claimed first; with `more_before_it`, there are more than that.
     """
@@ -121,8 +126,8 @@ async def explain_job(request: Request, id: Id, principal: Principal = Reader) -
 def _explain(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     job = engine.job_status(id, namespace=namespace)
     reasons = engine.explain(job.id, namespace=namespace)
-    is_claimable = job.entity == TASK.entity and not reasons
-    ahead = engine.position(job.id, namespace=namespace, most=COUNTED + 1) if is_claimable else None
+    is_ready = job.entity == TASK.entity and is_claimable(reasons)
+    ahead = engine.position(job.id, namespace=namespace, most=COUNTED + 1) if is_ready else None
     more = ahead is not None and ahead > COUNTED
     return {"id": job.id, "entity": job.entity, "reasons": to_json(reasons), "before_it": COUNTED if more else ahead,
             "more_before_it": more}  # fmt: skip
@@ -130,10 +135,12 @@ def _explain(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
 
 @router.get("/actions", summary="List the allowed actions", **returns(answers.ALLOWED))
 async def list_job_actions(request: Request, id: Id, principal: Principal = Reader) -> Json:
-    """The actions that the lifecycle allows a user in the job's current state."""
+    """The actions that would be accepted now from this token and change something. In the other answers, `actions` are
+    those of a token with every scope."""
     services = services_of(request)
     job = await services.read(services.engine.job_status, id, namespace=principal.namespace)
-    return Json({"id": job.id, "entity": job.entity, "state": job.state, "actions": list(job.actions)})
+    allowed = [name for name in job.actions if principal.has(SUBMIT if name == FLOW.open.name else OPERATE)]
+    return Json({"id": job.id, "entity": job.entity, "state": job.state, "actions": allowed})
 
 
 @router.get("/progress", summary="Get a job's progress", **returns(answers.PROGRESS))

@@ -419,7 +419,9 @@ SELECT s.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS flow_id, n.name AS
     CASE WHEN s.finished_at IS NULL THEN coalesce(f.ending_how, s.ending_how) END AS ending_how, s.total, s.open,
     s.blocked, s.waiting_input, s.succeeded, s.partly, s.failed, s.dead_lettered, s.cancelled, s.redriven, s.retrying, s.data,
     s.metadata, s.result, s.metrics, s.error, s.approval, s.answer, CAST(w.id AS text) AS carried_from,
-    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at
+    coalesce(s.type, s.name) AS type, s.trace, s.tracestate, s.error_count, s.errors, s.opened_at,
+    s.ending_how AS own_ending_how, s.deciding, CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_current,
+    f.state AS flow_state, f.ending AS flow_ending
 FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job AND f.deleted_at IS NULL
     JOIN onetray.namespace AS n ON n.key = s.ns LEFT JOIN onetray.stage AS w ON w.key = s.carried_from
 

@@ -1,0 +1,172 @@
+"""Nobody listens: explain says which worker is missing, and how to start it."""
+
+from __future__ import annotations
+
+import pytest
+
+from onetray.domain.clock import VirtualClock
+from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.task import Blocker
+from onetray.engine import Engine
+from onetray.explain.flows import SCANNED_TASKS
+from tests.support.cases import each_case
+from tests.support.listening import register
+
+
+def only(blockers: list[Blocker]) -> Blocker:
+    (blocker,) = blockers
+    return blocker
+
+
+def submitted(engine: Engine, queue: str = "mail", kind: str = "send", **fields: object) -> str:
+    return engine.submit(kind, queue=queue, **fields).id or ""  # type: ignore[arg-type]
+
+
+def test_without_any_worker_explain_says_how_to_start_one(engine: Engine) -> None:
+    found = only(engine.explain(submitted(engine)))
+    command = "onetray worker --app MODULE:APP --queues mail"
+    assert (found.code, found.message) == ("no_worker", f"no worker is alive: start one, `{command}`")
+    assert found.facts == {"queue": "mail", "kind": "send", "command": command}
+
+
+def test_a_worker_on_the_queue_that_knows_the_kind_is_enough(engine: Engine) -> None:
+    task = submitted(engine)
+    register(engine, "mail", kinds=("send",))
+    assert engine.explain(task) == []
+
+
+@each_case("queues", [("mail:5",), ("other", " mail:1 "), ("mail",)])
+def test_a_queue_with_a_limit_is_the_same_queue(engine: Engine, queues: tuple[str, ...]) -> None:
+    register(engine, *queues)
+    assert engine.explain(submitted(engine)) == []
+
+
+def test_workers_on_other_queues_do_not_claim_it(engine: Engine) -> None:
+    register(engine, "default", "mailing", "mail:x")
+    found = only(engine.explain(submitted(engine)))
+    assert (found.code, found.facts["command"]) == (
+        "no_worker_on_queue", "onetray worker --app MODULE:APP --queues mail",
+    )  # fmt: skip
+    assert "no registered worker claims from queue 'mail'" in found.message
+
+
+def test_workers_that_do_not_know_the_kind_do_not_claim_it(engine: Engine) -> None:
+    for name in ("w1", "w2"):
+        register(engine, "mail", name=name, kinds=("print", "sends"))
+    found = only(engine.explain(submitted(engine)))
+    assert found.code == "no_worker_for_kind"
+    assert "2 workers claim from queue 'mail', but none of them knows the kind 'send'" in found.message
+    register(engine, "mail", name="w3", kinds=())
+    assert engine.explain(submitted(engine)) == []
+
+
+def test_workers_of_another_namespace_do_not_claim_it_and_are_not_named(engine: Engine) -> None:
+    register(engine, "mail", name="secret-worker", namespace="secret-shop")
+    task = submitted(engine, namespace="shop")
+    found = only(engine.explain(task, namespace="shop"))
+    assert found.code == "no_worker_in_namespace"
+    assert "no worker of the namespace 'shop' is alive" in found.message
+    assert "secret" not in f"{found}"
+    register(engine, "mail", namespace="shop")
+    assert engine.explain(task, namespace="shop") == []
+
+
+def test_a_worker_whose_registration_has_expired_is_said_to_be_silent(engine: Engine, clock: VirtualClock) -> None:
+    register(engine, "mail", name="w7", ttl_s=30.0)
+    task = submitted(engine)
+    clock.advance(29)
+    assert engine.explain(task) == []
+    clock.advance(61)
+    found = only(engine.explain(task))
+    assert (found.code, "worker 'w7' has not been seen for 90 s" in found.message) == ("no_worker", True)
+
+
+def test_a_worker_that_stops_claims_nothing_more(engine: Engine) -> None:
+    register(engine, "mail", name="w7", state="stopping")
+    found = only(engine.explain(submitted(engine)))
+    assert (found.code, "worker 'w7' is stopping" in found.message) == ("no_worker", True)
+
+
+def test_a_worker_that_has_left_does_not_listen(engine: Engine) -> None:
+    register(engine, "mail", name="w7")
+    engine.worker_leave("w7")
+    assert only(engine.explain(submitted(engine))).code == "no_worker"
+
+
+def test_who_claims_without_a_registration_may_come_again(engine: Engine, clock: VirtualClock) -> None:
+    task, other = submitted(engine), submitted(engine, "post")
+    submitted(engine, priority=5)
+    engine.claim(worker="agent-1", queue="mail")
+    clock.advance(180)
+    found = only(engine.explain(task))
+    assert (found.code, found.facts["unregistered"]) == ("no_worker", "agent-1")
+    assert "'agent-1', which is not registered, claimed from this queue 3 min ago and may do so again" in found.message
+    assert "unregistered" not in only(engine.explain(other)).facts
+    clock.advance(3_600)
+    assert "unregistered" not in only(engine.explain(task)).facts
+
+
+def test_the_last_claim_of_a_registered_worker_is_no_hint_of_another(engine: Engine, clock: VirtualClock) -> None:
+    register(engine, "mail", name="w7", ttl_s=30.0)
+    task = submitted(engine)
+    submitted(engine, priority=5)
+    engine.claim(worker="w7", queue="mail")
+    clock.advance(31)
+    found = only(engine.explain(task))
+    assert "unregistered" not in found.facts
+    assert "has not been seen" in found.message
+
+
+def test_a_task_that_waits_for_something_else_lacks_a_worker_besides(engine: Engine) -> None:
+    delayed = submitted(engine, delay_s=60)
+    assert [b.code for b in engine.explain(delayed)] == ["delayed", "no_worker"]
+    engine.pause_queue("mail", by="ann")
+    assert [b.code for b in engine.explain(submitted(engine))] == ["queue_paused", "no_worker"]
+
+
+def test_a_task_that_somebody_holds_or_that_has_ended_lacks_no_worker(engine: Engine) -> None:
+    task = submitted(engine)
+    (held,) = engine.claim(worker="w", queue="mail")
+    assert [b.code for b in engine.explain(task)] == ["assigned"]
+    engine.pause(held, owner="ann", reason="asks")
+    assert [b.code for b in engine.explain(task)] == ["blocked"]
+    engine.cancel(task)
+    assert [b.code for b in engine.explain(task)] == ["cancelled"]
+
+
+def test_a_flow_and_its_stage_say_which_of_their_tasks_nobody_claims(engine: Engine) -> None:
+    tasks = [TaskSpec("resize", queue="images"), TaskSpec("send", queue="mail"), TaskSpec("send", queue="mail")]
+    flow = engine.submit_flow("f", [StageSpec("a", tasks), StageSpec("b", [TaskSpec("late", queue="late")])])
+    register(engine, "images", kinds=("other",))
+    for id_ in (flow.id, flow.stages[0]):
+        state, kind, queue = engine.explain(id_)
+        assert (state.code, kind.code, queue.code) == ("pending", "no_worker_for_kind", "no_worker_on_queue")
+        assert (kind.facts["stage"], kind.facts["kind"], queue.facts["queue"]) == ("a", "resize", "mail")
+    register(engine, "images", "mail", name="w2")
+    assert [b.code for b in engine.explain(flow.id)] == ["pending"]
+
+
+def test_the_condition_of_a_stage_needs_a_worker_too(engine: Engine) -> None:
+    stage = StageSpec("a", [TaskSpec("x", queue="work")], when=TaskSpec("decide", queue="control"))
+    flow = engine.submit_flow("f", [stage])
+    register(engine, "work")
+    condition, missing = engine.explain(flow.id)
+    assert (condition.code, missing.code, missing.facts["kind"]) == ("condition", "no_worker_on_queue", "decide")
+
+
+def test_a_flow_whose_tasks_all_run_lacks_no_worker(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])])
+    engine.claim(worker="w")
+    assert [b.code for b in engine.explain(flow.id)] == ["pending"]
+
+
+def test_a_large_stage_is_looked_at_from_its_end(engine: Engine) -> None:
+    tasks = [TaskSpec("old", queue="a"), *(TaskSpec("new", queue="b") for _ in range(SCANNED_TASKS))]
+    flow = engine.submit_flow("f", [StageSpec("s", tasks)])
+    _, missing = engine.explain(flow.id)
+    assert missing.facts["kind"] == "new"
+
+
+@pytest.mark.parametrize("queue", ["my mail", "a;rm -rf", "$(x)"])
+def test_a_command_can_be_pasted_whatever_the_name_of_the_queue(engine: Engine, queue: str) -> None:
+    assert only(engine.explain(submitted(engine, queue))).facts["command"].endswith(f"--queues '{queue}'")

@@ -17,7 +17,12 @@ def test_rules_become_the_policy(app: Onetray) -> None:
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ({"retrys": 3}, "unknown setting 'retrys'; settings of a task: queue, retries"),
+        ({"retires": 3}, r"unknown setting 'retires': did you mean 'retries'\?"),
+        ({"nonsense": 3}, "unknown setting 'nonsense'; settings of a task: max_attempts, backoff_base_s"),
+        ({"retry_on": "OSError"}, "retry_on must be a list of exception classes, or of their names"),
+        ({"retry_on": OSError}, "retry_on must be a list of exception classes, or of their names"),
+        ({"retry_on": [OSError, int]}, "retry_on has int, which is not an exception class"),
+        ({"no_retry_on": [3]}, "no_retry_on must be a list of class names"),
         ({"retries": -1}, "retries must be a whole number"),
         ({"retries": True}, "retries must be a whole number"),
         ({"retries": 1, "max_attempts": 2}, "retries or max_attempts, not both"),

@@ -79,7 +79,7 @@ async def call_handler(
         await _call_error_hooks(app, ctx, call_function, e)
         if span is not None:
             span.failed(e)
-        return failure(e, fields)
+        return failure(e, fields, task.decides_retry(e))
     finally:
         if span is not None:
             span.close()
@@ -142,8 +142,8 @@ def _log_failure(what: str, ctx: TaskContext) -> None:
     logger.error("%s %s %s failed: %s", what, ctx.kind, ctx.id, ctx.redacted(trace))
 
 
-def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
-    """The report of an attempt that failed."""
+def failure(error: BaseException, fields: dict[str, Any], retry: bool | None = None) -> Fail:
+    """The report of an attempt that failed. `retry`: what the rules of its task say about the error's class."""
     if isinstance(error, BadArguments):
         return Fail(
             error_class="ValidationError",
@@ -161,7 +161,7 @@ def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
     return Fail(
         error_class=type(error).__name__[:MAX_NAME_CHARS],
         message=error_message(error),
-        retryable=False if task_error is not None and not task_error.retryable else None,
+        retryable=False if task_error is not None and not task_error.retryable else retry,
         retry_after_s=task_error.retry_after_s if task_error is not None else None,
         detail={"traceback": clean(trace[-TEXT_CHARS:])},
         **fields,

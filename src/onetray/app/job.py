@@ -178,7 +178,7 @@ class Job(Generic[R]):
     ) -> str:
         """Approve the stage of a flow that waits for it, with the input that its form requires. Returns its state.
 
-        Name the stage if several wait. Raises Conflict if none does.
+        `stage` is its name or id; by default the one whose turn it is. Raises Conflict if none waits.
         """
         engine, namespace = self.app.engine, self.app.namespace
         id_ = self._waiting_stage(stage)
@@ -201,6 +201,8 @@ class Job(Generic[R]):
 
         `task` is the name or the id of a flow's task, if several wait. Raises Conflict if none does.
         """
+        if input is None:
+            raise InvalidInput("None is no answer, and the task would wait again: pass another value", field="input")
         engine, namespace = self.app.engine, self.app.namespace
         id_ = self.id
         if self.entity == "flow":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onetray.domain.checks import MAX_ROWS, id_or_none, whole
 from onetray.domain.errors import Conflict, InvalidInput, NotFound
 from onetray.domain.flow import Flow, Stage
-from onetray.domain.lifecycle import WAITING, WAITING_INPUT
+from onetray.domain.lifecycle import STAGE, WAITING, WAITING_INPUT
 from onetray.domain.listing import JobSummary, MemberSummary
 from onetray.domain.task import Task
 from onetray.engine.api import EngineApi
@@ -88,18 +88,16 @@ def _members_among(engine: EngineApi, flow: Flow, ids: list[str]) -> set[str]:
 
 
 def waiting_stage(engine: EngineApi, flow: str, name: str | None, namespace: str) -> str:
-    """The id of the stage of this name or id; without a name, of the one that waits for approval."""
+    """The id of the stage of this name or id; without a name, of the one whose turn it is, if it waits for approval."""
     stages = engine.stages(flow, namespace=namespace)
     if name is not None:
         return _named_stage(stages, flow, name)
-    waiting = [stage for stage in stages if stage.state == WAITING]
-    if len(waiting) > 1:
-        names = ", ".join(stage.name for stage in waiting[:SHOWN])
-        raise InvalidInput(f"several stages of flow {flow} wait for approval: pass one of {names}", field="stage")
-    if not waiting:
-        state = engine.flow(flow, namespace=namespace).state
-        raise Conflict(f"no stage of flow {flow} waits for approval: the flow is {state}", flow=flow, state=state)
-    return waiting[0].id
+    # Later stages that need approval are waiting, too, but cannot be approved before their turn.
+    current = next((stage for stage in stages if stage.state not in STAGE.terminal), None)
+    if current is not None and current.state == WAITING:
+        return current.id
+    state = engine.flow(flow, namespace=namespace).state
+    raise Conflict(f"no stage of flow {flow} waits for approval: the flow is {state}", flow=flow, state=state)
 
 
 def _named_stage(stages: list[Stage], flow: str, name: str) -> str:

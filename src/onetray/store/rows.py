@@ -1,4 +1,4 @@
-"""Rows that the engine's decisions and percentages need, each with a field for every column, in the order of its SELECT.
+"""Rows that the engine's decisions and percentages need, each with a field for every column, in order.
 
 A statement declares its row type in its .sql file (`-- row: TaskRow`); `row_types.py` compares the two when the files
 are loaded. Rows of reads for callers are in `shown_rows.py`. None of them is public.

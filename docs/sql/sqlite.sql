@@ -1952,9 +1952,11 @@ WHERE t.id = :id AND n.name = :namespace;
 
 -- name: shares_of_tasks
 -- row: TaskShareRow(id, state, attempts, reported_on, done, out_of)
-SELECT CAST(t.id AS text) AS id, t.state, t.attempts, p.attempt AS reported_on, p.done, p.total AS out_of
+SELECT CAST(t.id AS text) AS id, t.state, t.attempts,
+    (SELECT p.attempt FROM progress AS p WHERE p.task = t.key) AS reported_on,
+    (SELECT p.done FROM progress AS p WHERE p.task = t.key) AS done,
+    (SELECT p.total FROM progress AS p WHERE p.task = t.key) AS out_of
 FROM task AS t JOIN namespace AS n ON n.key = t.ns
-    LEFT JOIN progress AS p ON p.task = t.key
 WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
 
 -- name: shares_of_stages

@@ -14,9 +14,12 @@ WHERE t.id = :id AND n.name = :namespace
 
 -- name: shares_of_tasks
 -- row: TaskShareRow
-SELECT CAST(t.id AS text) AS id, t.state, t.attempts, p.attempt AS reported_on, p.done, p.total AS out_of
+-- With subqueries: for a join PostgreSQL would read the progress of all tasks.
+SELECT CAST(t.id AS text) AS id, t.state, t.attempts,
+    (SELECT p.attempt FROM onetray.progress AS p WHERE p.task = t.key) AS reported_on,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done,
+    (SELECT p.total FROM onetray.progress AS p WHERE p.task = t.key) AS out_of
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
-    LEFT JOIN onetray.progress AS p ON p.task = t.key
 WHERE t.id {in:ids:uuid} AND n.name = :namespace
 
 -- name: shares_of_stages

@@ -2081,6 +2081,21 @@ SELECT p.at, p.attempt, p.done, p.total, p.message
 FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace;
 
+-- name: shares_of_tasks
+-- row: TaskShareRow(id, state, attempts, reported_on, done, out_of)
+SELECT CAST(t.id AS text) AS id, t.state, t.attempts,
+    (SELECT p.attempt FROM onetray.progress AS p WHERE p.task = t.key) AS reported_on,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done,
+    (SELECT p.total FROM onetray.progress AS p WHERE p.task = t.key) AS out_of
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace;
+
+-- name: shares_of_stages
+-- row: StageShareRow(flow_id, flow_state, key, state, total, open, succeeded)
+SELECT CAST(f.id AS text) AS flow_id, f.state AS flow_state, s.key, s.state, s.total, s.open, s.succeeded
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS s ON s.job = f.key
+WHERE f.id = ANY(:ids::uuid[]) AND n.name = :namespace AND f.deleted_at IS NULL;
+
 -- name: set_checkpoint
 INSERT INTO onetray.checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :body::text[]) AS b(key, at, attempt, body) WHERE true

@@ -2081,6 +2081,21 @@ SELECT p.at, p.attempt, p.done, p.total, p.message
 FROM progress AS p JOIN task AS t ON t.key = p.task JOIN namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace;
 
+-- name: shares_of_tasks
+-- row: TaskShareRow(id, state, attempts, reported_on, done, out_of)
+SELECT CAST(t.id AS text) AS id, t.state, t.attempts,
+    (SELECT p.attempt FROM progress AS p WHERE p.task = t.key) AS reported_on,
+    (SELECT p.done FROM progress AS p WHERE p.task = t.key) AS done,
+    (SELECT p.total FROM progress AS p WHERE p.task = t.key) AS out_of
+FROM task AS t JOIN namespace AS n ON n.key = t.ns
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
+
+-- name: shares_of_stages
+-- row: StageShareRow(flow_id, flow_state, key, state, total, open, succeeded)
+SELECT CAST(f.id AS text) AS flow_id, f.state AS flow_state, s.key, s.state, s.total, s.open, s.succeeded
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns LEFT JOIN stage AS s ON s.job = f.key
+WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace AND f.deleted_at IS NULL;
+
 -- name: set_checkpoint
 INSERT INTO checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS body FROM json_each(:batch)) AS b WHERE true

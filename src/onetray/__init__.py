@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onetray.app.async_api import AsyncJob
     from onetray.app.context import TaskContext, ctx
     from onetray.app.job import Job
+    from onetray.app.job_parts import Children
     from onetray.app.onetray import Onetray
     from onetray.config import EngineConfig, Limits
     from onetray.domain.clock import SystemClock, VirtualClock
@@ -69,10 +70,32 @@ if TYPE_CHECKING:
         WrongHost,
         WrongOrigin,
     )
-    from onetray.domain.flow import Approval, Context, Counts, Flow, More, Placed, Progress, Stage, StageSpec, TaskSpec
-    from onetray.domain.listing import Alias
+    from onetray.domain.flow import (
+        Approval,
+        Context,
+        Counts,
+        Flow,
+        FlowError,
+        More,
+        Placed,
+        Progress,
+        Stage,
+        StageSpec,
+        TaskSpec,
+    )
+    from onetray.domain.listing import Alias, JobSummary, MemberSummary
     from onetray.domain.policy import Policy
-    from onetray.domain.task import Assignment, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress, Verdict
+    from onetray.domain.task import (
+        Assignment,
+        Blocker,
+        DeadLetter,
+        Event,
+        LogLine,
+        Receipt,
+        Task,
+        TaskProgress,
+        Verdict,
+    )
     from onetray.domain.worker import Breaker, WorkerBeat, WorkerInfo
     from onetray.engine import Engine
     from onetray.worker import Worker
@@ -82,6 +105,7 @@ __version__ = "0.1.0"
 _HOME = {
     "onetray.app.onetray": "Onetray",
     "onetray.app.async_api": "AsyncJob",
+    "onetray.app.job_parts": "Children",
     "onetray.app.job": "Job",
     "onetray.domain.clock": "SystemClock VirtualClock",
     "onetray.config": "EngineConfig Limits",
@@ -95,10 +119,10 @@ _HOME = {
     "ValidationError WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
-    "onetray.domain.flow": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
-    "onetray.domain.listing": "Alias",
+    "onetray.domain.flow": "Approval Context Counts Flow FlowError More Placed Progress Stage StageSpec TaskSpec",
+    "onetray.domain.listing": "Alias JobSummary MemberSummary",
     "onetray.domain.policy": "Policy",
-    "onetray.domain.task": "Assignment DeadLetter Event LogLine Receipt Task TaskProgress Verdict",
+    "onetray.domain.task": "Assignment Blocker DeadLetter Event LogLine Receipt Task TaskProgress Verdict",
     "onetray.worker": "Worker",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
@@ -111,9 +135,11 @@ __all__ = [
     "Approval",
     "Assignment",
     "AsyncJob",
+    "Blocker",
     "BodyTooLarge",
     "Breaker",
     "Busy",
+    "Children",
     "Conflict",
     "Context",
     "Counts",
@@ -128,6 +154,7 @@ __all__ = [
     "EngineConfig",
     "Event",
     "Flow",
+    "FlowError",
     "Forbidden",
     "GuardFailed",
     "IllegalTransition",
@@ -135,11 +162,13 @@ __all__ = [
     "InvalidInput",
     "Job",
     "JobFailed",
+    "JobSummary",
     "KeyReused",
     "LeaseConflictError",
     "LeaseLost",
     "Limits",
     "LogLine",
+    "MemberSummary",
     "MigrationNeeded",
     "MissingExtra",
     "More",

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from onetray.domain.commands import Submit
+from onetray.domain.errors import NotFound
 from onetray.domain.verbs import SubmitMany
+from onetray.engine.flow_api import FlowApi
 from onetray.engine.flows import advance
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
@@ -26,6 +28,55 @@ def test_a_piped_list_has_one_line_for_each_job_and_no_colour(place: Place) -> N
     assert second.startswith(f"{task}  mail    queued")
     assert re.search(r"attempt 0/3 +\d+ s ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", second)
     assert "\x1b" not in done.stdout
+
+
+def test_a_list_says_how_far_each_job_is(place: Place) -> None:
+    engine, waiting, flow = place.engine, submit(place.engine), place.flow()
+    halfway, done = submit(engine, queue="own"), submit(engine, queue="done")
+    held = running(engine, queue="own")
+    engine.say_progress(held, 1, 2)
+    engine.succeed(take(engine, queue="done"))
+    engine.succeed(take(engine, kinds=("fetch",)))
+    shown = {line.split()[0]: line for line in called("jobs", "list", *place.at).stdout.splitlines()}
+    progress = {
+        waiting: "  attempt 0/3",
+        flow: "25 %, stage 0/2",
+        halfway: "50 %, attempt 1/3",
+        done: "100 %, attempt 1/3",
+    }
+    assert all(text in shown[id_] for id_, text in progress.items())
+    listed = {job["id"]: job["percentage"] for job in told("jobs", "list", *place.at)["jobs"]}
+    assert listed == {waiting: None, flow: 25, halfway: 50, done: 100}
+
+
+def test_a_list_of_an_older_server_has_no_percentages(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object, **__: object) -> None:
+        raise NotFound("there is nothing at /api/v1/reads/percentages")
+
+    submit(place.engine)
+    monkeypatch.setattr(FlowApi.percentages, "function", absent)
+    assert "attempt 0/3" in called("jobs", "list", *place.at).stdout
+
+
+def test_a_task_is_shown_with_what_it_reported(place: Place) -> None:
+    task = submit(place.engine)
+    assert "progress" not in called("jobs", "show", task, *place.at).stdout
+    held = running(place.engine)
+    place.engine.say_progress(held, 2, 8, "page 2")
+    for command in ("jobs", "tasks"):
+        assert re.search("progress +25 %, 2 of 8: page 2", called(command, "show", task, *place.at).stdout)
+        progress = told(command, "show", task, *place.at)["progress"]
+        assert (progress["percentage"], progress["reported"]["message"]) == (25, "page 2")
+
+
+def test_a_failed_flow_shows_what_was_done(place: Place) -> None:
+    flow = place.flow()
+    place.engine.succeed(take(place.engine))
+    place.engine.fail(take(place.engine), "no", retryable=False)
+    text = called("jobs", "show", flow, *place.at).stdout
+    assert re.search("progress +25 %", text)
+    assert re.search("1 +fetch +failed +1 of 2", text)
+    assert re.search("2 +check +skipped +0 of 1", text)
 
 
 def test_a_narrow_terminal_shortens_everything_but_ids(place: Place) -> None:

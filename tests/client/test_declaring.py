@@ -1,8 +1,14 @@
 """What may be declared, and how it is refused."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
 import pytest
 
-from onetray import InvalidInput, Onetray
+from onetray import InvalidInput, Onetray, PermanentError
+from onetray.testing import Harness
 
 
 def test_rules_become_the_policy(app: Onetray) -> None:
@@ -17,7 +23,12 @@ def test_rules_become_the_policy(app: Onetray) -> None:
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ({"retrys": 3}, "unknown setting 'retrys'; settings of a task: queue, retries"),
+        ({"retires": 3}, r"unknown setting 'retires': did you mean 'retries'\?"),
+        ({"nonsense": 3}, "unknown setting 'nonsense'; settings of a task: max_attempts, backoff_base_s"),
+        ({"retry_on": "OSError"}, "retry_on must be a list of exception classes, or of their names"),
+        ({"retry_on": OSError}, "retry_on must be a list of exception classes, or of their names"),
+        ({"retry_on": [OSError, int]}, "retry_on has int, which is not an exception class"),
+        ({"no_retry_on": [3]}, "no_retry_on must be a list of class names"),
         ({"retries": -1}, "retries must be a whole number"),
         ({"retries": True}, "retries must be a whole number"),
         ({"retries": 1, "max_attempts": 2}, "retries or max_attempts, not both"),
@@ -34,6 +45,79 @@ def test_a_wrong_rule_is_refused_where_it_is_declared(app: Onetray, rules: dict[
     with pytest.raises(InvalidInput, match=told):
         app.task(**rules)(job)  # type: ignore[arg-type]
     assert app.tasks == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda app: app.task(retires=3), "setting 'retires': did you mean 'retries'"),
+        (lambda app: app.flow("f", concurency=3), "setting 'concurency'; settings of a flow: max_attempts"),
+        (lambda app: app.flow("f", retires=3), "setting 'retires': did you mean 'retries'"),
+        (lambda app: app.flow("f", roll_up="all"), "roll_up must be one of strict, drain, mixed"),
+        (lambda app: app.flow("f").stage(aprove="ann"), "setting 'aprove': did you mean 'approve'"),
+        (lambda app: app.flow("f").stage(kind="x"), "setting 'kind'; settings of a stage: max_attempts"),
+        (lambda app: app.worker(concurency=3), "setting 'concurency': did you mean 'concurrency'"),
+        (lambda app: app.worker(nonsense=3), "setting 'nonsense'; settings of a worker: concurrency, queues"),
+    ],
+)  # fmt: skip
+def test_a_wrong_keyword_is_refused_at_its_own_line(app: Onetray, wrong: Callable[[Onetray], Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        wrong(app)
+
+
+def test_a_wrong_option_of_a_flows_submit_is_refused(app: Onetray) -> None:
+    flow = app.flow("f")
+    flow.stage(name="only")(lambda: 1)
+    with pytest.raises(InvalidInput, match="option 'unique': did you mean 'unique_key'"):
+        flow.submit(unique="x")  # type: ignore[call-arg]
+
+
+def test_a_flow_is_no_task(app: Onetray) -> None:
+    app.flow("news")
+    with pytest.raises(InvalidInput, match=r"'news' is a flow: use app.flows\['news'\].submit\(config\)"):
+        app.submit("news")
+
+
+class Refused(ConnectionError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "attempts"),
+    [
+        ({"retry_on": [OSError]}, Refused, 3), ({"retry_on": ["OSError"]}, Refused, 1), ({}, Refused, 3),
+        ({"retry_on": [OSError]}, KeyError, 1), ({"retry_on": [OSError, "KeyError"]}, KeyError, 3),
+        ({"no_retry_on": [OSError]}, Refused, 1), ({"no_retry_on": (LookupError,)}, Refused, 3),
+        ({"retry_on": [OSError], "no_retry_on": [ConnectionError]}, Refused, 1),
+        ({"retry_on": [OSError], "no_retry_on": ["Refused"]}, Refused, 1),
+        ({"retry_on": [Exception]}, PermanentError, 1),
+    ],
+)  # fmt: skip
+def test_a_class_of_errors_has_its_subclasses(
+    app: Onetray, anywhere: Harness, rules: dict[str, Any], error: type[Exception], attempts: int
+) -> None:
+    @app.task(retries=2, backoff_base_s=0, **rules)
+    def broken() -> None:
+        raise error("no")
+
+    flow = app.flow("f", retries=2, backoff_base_s=0, **rules)
+    flow.stage(name="only")(broken.function)
+    jobs = [broken.submit(), flow.submit()]
+    anywhere.drain()
+    assert [anywhere.engine.task(job.id).attempts for job in jobs[:1]] == [attempts]
+    assert [task.attempts for task in jobs[1].children().tasks] == [attempts]
+
+
+def test_results_of_a_flow_have_the_type_that_it_declares(app: Onetray, anywhere: Harness) -> None:
+    @dataclass
+    class Results:
+        day: date
+
+    flow = app.flow("calendar", results=Results)
+    flow.stage(name="day")(lambda: date(2026, 1, 2))
+    job = flow.submit()
+    anywhere.drain()
+    assert job.result(0) == app.job(job.id).result(0) == Results(date(2026, 1, 2))
 
 
 def test_an_async_function_does_not_run_in_a_thread(app: Onetray) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from onetray.domain.clock import VirtualClock
-from onetray.domain.errors import NotFound
-from onetray.domain.flow import Counts, Placed, StageSpec, TaskSpec
+from onetray.domain.errors import InvalidInput, NotFound
+from onetray.domain.flow import Counts, Placed, Progress, StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, STAGE
 from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.engines import must_verify
 from tests.support.flows import history, how, run_all
-from tests.support.tasks import counts, submit, take, written
+from tests.support.tasks import UNKNOWN_ID, counts, settle, submit, take, written
 
 DAY = 86_400
 
@@ -69,6 +69,94 @@ def test_a_flow_without_stages_has_made_no_progress(engine: Engine) -> None:
     flow = engine.submit_flow("f", sealed=False)
     progress = engine.progress(flow.id)
     assert (progress.percentage, progress.current_stage, progress.counts, progress.stages) == (0, None, Counts(), ())
+
+
+def percents(engine: Engine, flow: Placed) -> tuple[int, list[int]]:
+    """The percentage of a flow, which lists have, too, and those of its stages."""
+    progress = engine.progress(flow.id)
+    assert engine.percentages([flow.id]) == {flow.id: progress.percentage}
+    return progress.percentage, [stage.percentage for stage in progress.stages]
+
+
+def test_a_skipped_stage_is_no_work_that_was_done(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec(name, [TaskSpec(name)]) for name in "abc"])
+    engine.skip_stage(flow.stages[1])
+    assert percents(engine, flow) == (0, [0, 0, 0])
+    engine.succeed(take(engine))
+    assert percents(engine, flow) == (50, [100, 0, 0])
+    engine.succeed(take(engine))
+    assert percents(engine, flow) == (100, [100, 0, 100])
+
+
+def test_a_failed_flow_is_as_far_as_it_got(engine: Engine) -> None:
+    stages = [StageSpec("a", [TaskSpec("x")]), StageSpec("b", [TaskSpec("y")] * 4), StageSpec("c", [TaskSpec("z")])]
+    flow = engine.submit_flow("f", [*stages, StageSpec("d", [TaskSpec("z")])])
+    engine.succeed(take(engine))
+    first, second, *_ = engine.claim(worker="w", limit=4)
+    engine.succeed(first)
+    engine.fail(second, "no", retryable=False)
+    assert how(engine, flow) == ["failed", "succeeded", "failed", "skipped", "skipped"]
+    assert percents(engine, flow) == (31, [100, 25, 0, 0])
+
+
+@pytest.mark.parametrize("roll_up", ["drain", "mixed"])
+def test_a_stage_that_failed_counts_what_succeeded_and_a_partial_one_is_done(engine: Engine, roll_up: str) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x"), TaskSpec("y")])], roll_up=roll_up)
+    run_all(engine, bad={"y"})
+    assert percents(engine, flow) == ((50, [50]) if roll_up == "drain" else (100, [100]))
+
+
+def test_a_cancelled_flow_is_never_whole(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])], sealed=False)
+    run_all(engine)
+    assert percents(engine, flow) == (100, [100])
+    engine.cancel_flow(flow.id)
+    assert (engine.flow(flow.id).state, percents(engine, flow)) == ("cancelled", (99, [100]))
+
+
+def test_a_single_task_has_the_share_that_its_handler_reported(engine: Engine, clock: VirtualClock) -> None:
+    id_ = submit(engine)
+    assert engine.task_progress(id_) == Progress("queued", 0, None, Counts(total=1, queued=1, pending=1), ())
+    held = take(engine)
+    engine.start(held)
+    engine.say_progress(held, 2, 8, "page 2")
+    progress = engine.task_progress(id_)
+    assert (progress.state, progress.percentage, progress.counts) == ("running", 25, Counts(total=1, held=1))
+    assert progress.reported is not None
+    assert (progress.reported.message, engine.percentages([id_])) == ("page 2", {id_: 25})
+    engine.fail(held, "no")
+    again = engine.task_progress(id_)
+    assert (again.percentage, again.counts) == (0, Counts(total=1, queued=1, retrying=1, retried=1))
+    assert engine.percentages([id_]) == {}
+    clock.advance(100)
+    settle(engine)
+    engine.succeed(take(engine))
+    assert (engine.task_progress(id_).percentage, engine.percentages([id_])) == (100, {id_: 100})
+
+
+@pytest.mark.parametrize(("done", "total", "expected"), [(8, 8, 99), (9, 8, 99), (1, None, 0), (1, 3, 33)])
+def test_a_failed_task_is_as_far_as_it_said(engine: Engine, done: float, total: float | None, expected: int) -> None:
+    id_ = submit(engine)
+    held = take(engine)
+    engine.start(held)
+    engine.say_progress(held, done, total)
+    engine.fail(held, "no", retryable=False)
+    assert engine.task_progress(id_).percentage == expected
+    assert engine.percentages([id_]) == ({} if total is None else {id_: expected})
+
+
+def test_percentages_of_a_list_are_those_of_its_jobs_alone(engine: Engine) -> None:
+    flows = [four(engine), engine.submit_flow("f", [StageSpec("a")]), engine.submit_flow("f", sealed=False)]
+    id_, elsewhere = submit(engine), submit(engine, namespace="elsewhere")
+    for held in engine.claim(worker="w", limit=10):
+        if held.id != id_:
+            engine.start(held)
+            engine.say_progress(held, 1, 2)
+    found = engine.percentages([*(flow.id for flow in flows), id_, elsewhere, UNKNOWN_ID])
+    assert found == {flow.id: percentage for flow, percentage in zip(flows, (25, 100, 0), strict=True)}
+    assert engine.percentages([]) == {}
+    with pytest.raises(InvalidInput, match="ids"):
+        engine.percentages(["nonsense"])
 
 
 @each_case("actor", ["user", "worker", "system"])

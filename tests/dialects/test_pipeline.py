@@ -86,6 +86,7 @@ def test_each_course_of_the_pipeline_completes_and_says_why_a_stage_was_skipped(
             assert stage["status"] == ("skipped" if skipped.get(name) else "completed")
             assert stage["reason"] == ("its condition is not met" if skipped.get(name) else None)
             assert (stage["duration_ms"] is None) == bool(skipped.get(name))
+            assert stage["percentage"] == 100
         frames = pipeline.stream(id_)
         ran = [name for name in STAGES if not skipped.get(name)]
         assert [f.data["stage"] for f in frames if f.event == "stage_start"] == ran
@@ -109,6 +110,7 @@ def test_each_stage_that_fails_in_turn_is_named_with_its_error(
         # Nothing has succeeded if the first stage failed.
         expected = "FAILED" if failing == "ingest" else "PARTIAL"
         assert (job["status"], job["stage_progress"][failing]["status"]) == (expected, "failed"), failing
+        assert (job["percentage"], job["stage_progress"][failing]["percentage"]) == (100, 100)
         errors = job["errors"]
         assert {(e["stage"], e["message"]) for e in errors} == {(failing, "no more paper")}
         assert job["error_count"] == len(errors) == job["stage_progress"][failing]["failed"]

@@ -42,7 +42,7 @@ READS = {
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
     "log_and_progress", "kinds_of_ids", "batches_of_entities", "queues_with_work", "reports_of_flow",
     "tasks_of_events", "parents_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows",
-    "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by",
+    "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by", "shares_of_tasks", "shares_of_stages",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -191,6 +191,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "entities_by_alias": {"aliases": taken["key"], "namespace": "default"},
         "aliases_of_ids": {"ids": crowd.ids(limit), "namespace": "default"},
         "dependencies_of": {"ids": crowd.ids(limit), "namespace": "default"},
+        "shares_of_tasks": {"ids": crowd.ids(limit), "namespace": "default"},
         "prune_aliases": {"keys": keys},
         "queues_with_work": {"keys": [queue]},
         "last_cursor": {"keys": keys}, "log_and_progress": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
@@ -209,6 +210,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
     every: dict[str, dict[str, Any]] = {
         "lock_flows": {"keys": flows},
         "flows_of_ids": {"ids": [crowd.id_of(key) for key in flows]},
+        "shares_of_stages": {"ids": [crowd.id_of(key) for key in flows], "namespace": "default"},
         "flows_of_stages": {"ids": [crowd.id_of(key) for key in stages]},
         "flows_of_tasks": {"keys": members},
         "stages_by_key": {"keys": stages},
@@ -290,6 +292,7 @@ OTHERS = (
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
     "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases", "ids_of_tasks", "ended_tasks",
+    "shares_of_tasks",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
@@ -307,7 +310,7 @@ FOR_FLOWS = (
     "results_before", "results_needed", "batches_of_flows", "batches_of_entities", "parents_of_events",
     "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
-    "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow",
+    "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow", "shares_of_stages",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""

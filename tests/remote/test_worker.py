@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from onetray import InvalidInput, Onetray, ctx
+from onetray import InvalidInput, Job, Onetray, ctx
 from tests.remote.conftest import at_work
 from tests.support.engines import migrated_sqlite
 from tests.support.fleet import wait_until
@@ -38,6 +39,48 @@ def test_a_flow_runs_on_a_remote_worker_with_what_its_stages_give_each_other(app
         job = flow.submit({"upto": 4})
         assert job.result(WAIT_S) == {"numbers": [0, 1, 2, 3], "double": [0, 2, 4, 6], "total": 12}
     assert job.progress().percentage == 100
+
+
+def test_a_person_answers_the_jobs_of_a_server(either_app: Onetray) -> None:
+    app = either_app
+
+    @app.task
+    def child() -> None: ...
+
+    @app.task
+    def ask() -> Any:
+        ctx.progress(1, 4, "asking")
+        child.submit()
+        return ctx.wait_for_input("ann", "size?")
+
+    flow = app.flow("pay")
+    flow.stage(name="size")(lambda: ctx.wait_for_input("ann", "size?"))
+    flow.stage(name="send", approve="ann")(lambda approval: approval["input"])
+
+    def until(job: Job[Any], state: str) -> None:
+        assert next(found for found in job.states(WAIT_S) if found == state)
+
+    async def approve(id_: str) -> str:
+        job = await app.aio.job(id_)
+        assert [stage.name for stage in (await job.children()).stages] == ["size", "send"]
+        return await job.approve(input=3, by="ann")
+
+    with app.worker():
+        job, paid, refused = ask.submit(), flow.submit(), flow.submit()
+        until(job, "waiting_input")
+        assert [j.kind for j in job.children().jobs] == ["child"]
+        job.answer("M")
+        for each in (paid, refused):
+            wait_until(lambda each=each: each.progress().counts.waiting_input == 1)
+            assert each.answer("L") == "queued"
+            until(each, "waiting")
+        assert asyncio.run(approve(paid.id)) == "pending"
+        assert refused.reject(note="no") == "failed"
+        assert (job.result(WAIT_S), job.progress().percentage) == ("M", 100)
+        assert paid.result(WAIT_S) == {"size": "L", "send": 3}
+        again = refused.retry(from_stage="size")
+        wait_until(lambda: again.progress().counts.waiting_input == 1)
+    assert app.engine.percentages([job.id, paid.id, refused.id]) == {job.id: 100, paid.id: 100, refused.id: 50}
 
 
 def test_the_asynchronous_client_waits_and_follows(app: Onetray) -> None:

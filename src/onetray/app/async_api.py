@@ -11,16 +11,18 @@ import contextvars
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary, ref
 
 from onetray.app.gather_submits import gathering_of
 from onetray.app.job import Job
+from onetray.app.rules import FlowOptions
 from onetray.domain.errors import NotYet
 from onetray.domain.lifecycle import FLOW, TASK
 
 if TYPE_CHECKING:
     from onetray.app.flows import FlowDefinition
+    from onetray.app.job_parts import Children
     from onetray.app.onetray import Onetray
     from onetray.app.tasks import TaskDefinition
     from onetray.domain.flow import Flow, FlowError, Progress
@@ -28,9 +30,21 @@ if TYPE_CHECKING:
     from onetray.domain.task import Task as TaskView
     from onetray.notify.wake import Wake
 
+C = TypeVar("C")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class AsyncOnetray:
+    """The app's jobs, with `await`."""
+
+    def __init__(self, app: Onetray) -> None:
+        self._app = app
+
+    async def job(self, id: str) -> AsyncJob[Any]:
+        """The job with this id. Raises NotFound."""
+        return AsyncJob(await asyncio.to_thread(self._app.job, id))
 
 
 class AsyncTask(Generic[P, R]):
@@ -53,25 +67,27 @@ class AsyncTask(Generic[P, R]):
         return [AsyncJob(job) for job in await _submit(task.app, commands, task.submit_options.get("connection"), task)]
 
 
-class AsyncFlow:
+class AsyncFlow(Generic[C, R]):
     """A flow whose submits are awaited."""
 
-    def __init__(self, flow: FlowDefinition[Any]) -> None:
+    def __init__(self, flow: FlowDefinition[C, R]) -> None:
         self._flow = flow
 
-    async def submit(self, config: Any = None, *, connection: Any = None, **options: Any) -> AsyncJob[Any]:
+    async def submit(
+        self, config: C | dict[str, Any] | None = None, *, connection: Any = None, **options: Unpack[FlowOptions]
+    ) -> AsyncJob[R]:
         command = self._flow.command(config, options)
-        return AsyncJob((await _submit(self._flow.app, [command], connection, None))[0])
+        return AsyncJob((await _submit(self._flow.app, [command], connection, self._flow))[0])
 
 
 async def _submit(
-    app: Onetray, commands: list[Any], connection: Any, task: TaskDefinition[Any, R] | None
+    app: Onetray, commands: list[Any], connection: Any, of: TaskDefinition[Any, R] | FlowDefinition[Any, R]
 ) -> list[Job[R]]:
     if connection is None and len(commands) == 1:
-        return [app.job_of(await gathering_of(app.engine).call(commands[0]), task)]
+        return [app.job_of(await gathering_of(app.engine).call(commands[0]), of)]
     if connection is None:
-        return await asyncio.to_thread(app.submit_all, commands, None, task)
-    return await app.submit_all_on(connection, commands, task)
+        return await asyncio.to_thread(app.submit_all, commands, None, of)
+    return await app.submit_all_on(connection, commands, of)
 
 
 class AsyncJob(Generic[R]):
@@ -112,6 +128,9 @@ class AsyncJob(Generic[R]):
     async def progress(self) -> Progress:
         return await asyncio.to_thread(self.job.progress)
 
+    async def children(self, *, limit: int = 1_000) -> Children:
+        return await asyncio.to_thread(self.job.children, limit=limit)
+
     def events(self, *, follow: bool = False) -> AsyncIterator[Event]:
         return self._pages(self.job.events_after, lambda event: event.id, follow)
 
@@ -147,9 +166,29 @@ class AsyncJob(Generic[R]):
     async def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
         return await asyncio.to_thread(self.job.resume, input, by=by)
 
-    async def retry(self, *, delay_s: float = 0.0, keep_attempts: bool = False, by: str = "anonymous") -> AsyncJob[R]:
-        job = self.job
-        return AsyncJob(await asyncio.to_thread(job.retry, delay_s=delay_s, keep_attempts=keep_attempts, by=by))
+    async def approve(
+        self, stage: str | None = None, *, input: Any = None, note: str | None = None, by: str = "anonymous"
+    ) -> str:
+        return await asyncio.to_thread(self.job.approve, stage, input=input, note=note, by=by)
+
+    async def reject(self, stage: str | None = None, *, note: str | None = None, by: str = "anonymous") -> str:
+        return await asyncio.to_thread(self.job.reject, stage, note=note, by=by)
+
+    async def answer(self, input: Any, *, task: str | None = None, by: str = "anonymous") -> str:
+        return await asyncio.to_thread(self.job.answer, input, task=task, by=by)
+
+    async def retry(
+        self,
+        *,
+        from_stage: str | None = None,
+        delay_s: float = 0.0,
+        keep_attempts: bool = False,
+        by: str = "anonymous",
+    ) -> AsyncJob[R]:
+        again = await asyncio.to_thread(
+            self.job.retry, from_stage=from_stage, delay_s=delay_s, keep_attempts=keep_attempts, by=by
+        )
+        return AsyncJob(again)
 
     async def delete(self, *, by: str = "anonymous") -> None:
         await asyncio.to_thread(self.job.delete, by=by)

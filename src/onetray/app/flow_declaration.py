@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from onetray.app.tasks import TaskDefinition
 
 
-def declaration_of_flow(flow: FlowDefinition[Any]) -> FlowDeclaration:
+def declaration_of_flow(flow: FlowDefinition[Any, Any]) -> FlowDeclaration:
     return FlowDeclaration(
         name=flow.name, stages=[_stage(stage) for stage in flow.stages.values()], roll_up=flow.roll_up,
         singleton=flow.singleton, deadline_s=flow.deadline_s, config_schema=_config_schema(flow),
     )  # fmt: skip
 
 
-def _stage(stage: StageDefinition) -> StageDeclaration:
+def _stage(stage: StageDefinition[Any, Any]) -> StageDeclaration:
     fan_out = STAGE if stage.source else CONFIG if callable(stage.each) else LIST if stage.fanned_out else ONE
     return StageDeclaration(
         name=stage.name, kind=stage.task.kind, queue=stage.task.queue, fan_out=fan_out,
@@ -48,7 +48,7 @@ def _control(task: TaskDefinition[Any, Any] | None, payload: Any = None) -> Task
     return None if task is None else TaskSpec(task.kind, payload, queue=task.queue)
 
 
-def _config_schema(flow: FlowDefinition[Any]) -> dict[str, Any] | None:
+def _config_schema(flow: FlowDefinition[Any, Any]) -> dict[str, Any] | None:
     """The JSON Schema of the config; None if any config is accepted, or if the type has no schema."""
     if flow.config_type is None:
         return None

@@ -20,21 +20,22 @@ engine runs the flow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from onetray.app.context import TaskContext
+from onetray.app.rules import FlowOptions, FlowRules, StageRules, known
 from onetray.app.signature import validation_message
 from onetray.app.tasks import TaskDefinition, declare, inherit
-from onetray.domain.checks import flag
+from onetray.domain.checks import choice, flag
 from onetray.domain.declared_flow import CREATE_TASKS
 from onetray.domain.errors import InvalidInput, short_repr
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.flow_commands import SubmitFlow
 from onetray.domain.policy import Policy
 from onetray.domain.redactor import ANY
-from onetray.domain.rollup import ON_FAILURE, STOP, STRICT
+from onetray.domain.rollup import ON_FAILURE, ROLL_UPS, STOP, STRICT
 
 if TYPE_CHECKING:
     from onetray.app.async_api import AsyncFlow
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
 
 C = TypeVar("C")
-_SET_BY_FLOW = ("name", "stages", "data", "data_json", "namespace", "as_declared")
-_OPTIONS = tuple(field.name for field in fields(SubmitFlow) if field.name not in _SET_BY_FLOW)
+P = ParamSpec("P")
+R = TypeVar("R")
+R2 = TypeVar("R2")
 CONFIG, ITEM, APPROVAL, RESULTS, RESULT = "config", "item", "approval", "results", "result"
 _RULES_OF_INNER_TASKS = frozenset({
     "queue", "retries", "max_attempts", "backoff_base_s", "backoff_factor", "backoff_max_s", "jitter", "retry_on",
@@ -55,13 +57,13 @@ ANSWER = ("by", "at", "verdict", "note", "input")
 
 
 @dataclass(frozen=True, eq=False)
-class StageDefinition:
+class StageDefinition(Generic[P, R]):
     """One stage of a flow: its task, fan-out, condition, approval and compensation."""
 
     name: str
-    task: TaskDefinition[Any, Any]
+    task: TaskDefinition[P, R]
     each: Any = None
-    source: StageDefinition | None = None
+    source: StageDefinition[Any, Any] | None = None
     """The earlier stage whose results it fans out over."""
     when: TaskDefinition[Any, Any] | None = None
     approve: Approval | None = None
@@ -74,7 +76,7 @@ class StageDefinition:
     def fanned_out(self) -> bool:
         return self.each is not None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function directly, without the engine."""
         return self.task.function(*args, **kwargs)
 
@@ -103,14 +105,16 @@ class StageDefinition:
         return [_spec(self.task, payload((), {ITEM: item}, incomplete=True)) for item in _item_list(self.name, items)]
 
 
-class FlowDefinition(Generic[C]):
-    """A declared flow: its stages in order, and the type of its config."""
+class FlowDefinition(Generic[C, R]):
+    """A declared flow: its stages in order, and the types of its config and its results."""
 
     def __init__(
-        self, app: Onetray, name: str, config: type[C] | None = None, *, roll_up: str = STRICT,
-        singleton: bool = False, **rules: Any,
+        self, app: Onetray, name: str, config: type[C] | None = None, results: type[R] | None = None, *,
+        roll_up: str = STRICT, singleton: bool = False, **rules: Any,
     ) -> None:  # fmt: skip
-        self.app, self.name, self.config_type, self.roll_up = app, name, config, roll_up
+        known(rules, FlowRules, "setting", "a flow")
+        self.app, self.name, self.config_type, self.roll_up = app, name, config, choice(roll_up, "roll_up", ROLL_UPS)
+        self.results_type = results
         self.singleton = flag(singleton, "singleton")
         self.deadline_s: float | None = Policy(deadline_s=rules.pop("deadline_s", None)).deadline_s
         """The whole flow must end within this time after its submit; the deadline of a task is a rule of its stage."""
@@ -119,15 +123,17 @@ class FlowDefinition(Generic[C]):
         """Paths of fields in its config, approvals and tasks that readers do not see."""
         self.own_rules = {name: rules[name] for name in ("redact", "idempotency_ttl_s") if rules.get(name)}
         """Rules that also apply to the flow's own job."""
-        self.stages: dict[str, StageDefinition] = {}
+        self.stages: dict[str, StageDefinition[Any, Any]] = {}
 
     def __repr__(self) -> str:
         return f"<flow {self.name}: {', '.join(self.stages)}>"
 
     @overload
-    def stage(self, function: Callable[..., Any], /) -> StageDefinition: ...
+    def stage(self, function: Callable[P, Awaitable[R2]], /) -> StageDefinition[P, R2]: ...
     @overload
-    def stage(self, /, **rules: Any) -> Callable[[Callable[..., Any]], StageDefinition]: ...
+    def stage(self, function: Callable[P, R2], /) -> StageDefinition[P, R2]: ...
+    @overload
+    def stage(self, /, **rules: Unpack[StageRules]) -> _DeclareStage: ...
     def stage(self, function: Any = None, /, **rules: Any) -> Any:
         """Declare a function as the next stage: `@flow.stage`, or with rules `@flow.stage(each=…, when=…, approve=…)`.
 
@@ -135,6 +141,7 @@ class FlowDefinition(Generic[C]):
         """
         if function is not None:
             return self._add(function)
+        known(rules, StageRules, "setting", "a stage")
         return lambda function: self._add(function, **rules)
 
     def _add(
@@ -148,7 +155,7 @@ class FlowDefinition(Generic[C]):
         compensate: Callable[..., Any] | None = None,
         on_failure: str = STOP,
         **rules: Any,
-    ) -> StageDefinition:
+    ) -> StageDefinition[Any, Any]:
         name = name or function.__name__
         if name in self.stages or name in (CONFIG, ITEM, APPROVAL, RESULTS, RESULT):
             raise InvalidInput(
@@ -173,9 +180,11 @@ class FlowDefinition(Generic[C]):
             undo = self._declare(name, compensate, ".undo", _Undo(self), {CONFIG, RESULT}, **inner)
         expand = self._expansion(name, condition, inner) if callable(each) and source is None else None
         approval = Approval(owner=approve) if isinstance(approve, str) else approve
-        stage = StageDefinition(name, task, source or each, source, condition, approval, undo, on_failure, expand)
-        self.stages[name] = stage
-        return stage
+        new: StageDefinition[Any, Any] = StageDefinition(
+            name, task, source or each, source, condition, approval, undo, on_failure, expand
+        )
+        self.stages[name] = new
+        return new
 
     def _condition(
         self, stage: str, when: Callable[..., Any] | None, rules: dict[str, Any]
@@ -215,7 +224,7 @@ class FlowDefinition(Generic[C]):
                     field="redact",
                 )
 
-    def _source(self, name: str, each: Any) -> StageDefinition | None:
+    def _source(self, name: str, each: Any) -> StageDefinition[Any, Any] | None:
         if isinstance(each, str):
             if each not in self.stages:
                 raise InvalidInput(f"{name}: no earlier stage {each!r} to fan out over", field="each")
@@ -243,26 +252,34 @@ class FlowDefinition(Generic[C]):
         """The type of a `config` parameter without an annotation: the flow's config type."""
         return {} if self.config_type is None else {CONFIG: self.config_type}
 
-    def submit(self, config: C | dict[str, Any] | None = None, *, connection: Any = None, **options: Any) -> Job[Any]:
+    def submit(
+        self, config: C | dict[str, Any] | None = None, *, connection: Any = None, **options: Unpack[FlowOptions]
+    ) -> Job[R]:
         """Check the config and submit the flow. It is durable when this returns.
 
-        The options are those of `engine.submit_flow`: idempotency_key, unique_key, labels, deadline_s, start, …
+        The result of the job is the result of each stage by name, as a value of the flow's `results` type.
         """
-        return self.app.submit_all([self.command(config, options)], connection, None)[0]
+        return self.app.submit_all([self.command(config, options)], connection, self)[0]
+
+    def result(self, results: dict[str, Any]) -> R:
+        """The results of its stages as a value of its results type."""
+        if self.results_type is None:
+            return cast(R, results)
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(self.results_type).validate_python(results)
 
     @property
-    def aio(self) -> AsyncFlow:
+    def aio(self) -> AsyncFlow[C, R]:
         """The `async` API: `await flow.aio.submit(…)`."""
         from onetray.app.async_api import AsyncFlow
 
         return AsyncFlow(self)
 
-    def command(self, config: Any, options: dict[str, Any]) -> SubmitFlow:
+    def command(self, config: Any, options: Mapping[str, Any]) -> SubmitFlow:
         if not self.stages:
             raise InvalidInput(f"flow {self.name} has no stages: declare one with @flow.stage", field="stages")
-        for name in options:
-            if name not in _OPTIONS:
-                raise InvalidInput(f"unknown option {name!r}; options of a flow: {', '.join(_OPTIONS)}", field=name)
+        known(options, FlowOptions, "option", "a flow")
         value, config_json = self.checked(config)
         stages = [stage.spec(value, config_json) for stage in self.stages.values()]
         fields = {
@@ -288,7 +305,7 @@ class FlowDefinition(Generic[C]):
 class _Stage:
     """Provides the arguments of a stage's function, and creates the tasks of stages that fan out over its result."""
 
-    flow: FlowDefinition[Any]
+    flow: FlowDefinition[Any, Any]
     name: str
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
@@ -327,7 +344,7 @@ class _Condition:
     In a flow that was submitted by its name, it also creates the tasks of a stage that fans out over the config.
     """
 
-    flow: FlowDefinition[Any]
+    flow: FlowDefinition[Any, Any]
     stage: str
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
@@ -357,7 +374,7 @@ def _always() -> bool:
 class _Undo:
     """Provides the arguments of a compensation: the stage's result and the config."""
 
-    flow: FlowDefinition[Any]
+    flow: FlowDefinition[Any, Any]
 
     def arguments(self, ctx: TaskContext) -> dict[str, Any]:
         payload, signature = ctx.payload, self.flow.app.tasks[ctx.kind].signature
@@ -381,3 +398,13 @@ def _item_list(stage: str, items: Any) -> list[Any]:
             field="each",
         )
     return list(items)
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class _DeclareStage(Protocol):
+        @overload
+        def __call__(self, function: Callable[P, Awaitable[R2]], /) -> StageDefinition[P, R2]: ...
+        @overload
+        def __call__(self, function: Callable[P, R2], /) -> StageDefinition[P, R2]: ...

@@ -1,4 +1,4 @@
-"""Job: a submitter's handle to a job: state, result, events, logs; wait, cancel, resume, retry, delete."""
+"""Job: a submitter's handle to a job: its state, result, progress, events and log; and what may be done to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onetray.app.failure import job_failed
+from onetray.app.job_parts import Children, children_of, waiting_stage, waiting_task
 from onetray.domain.errors import InvalidInput, NotFound, NotYet
 from onetray.domain.flow import errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
@@ -105,8 +106,17 @@ class Job(Generic[R]):
         return results
 
     def progress(self) -> Progress:
-        """The progress of a flow."""
-        return self.app.engine.progress(self.id, namespace=self.app.namespace)
+        """How much of it is done. A flow also has its stages; a task what its handler reported last."""
+        engine = self.app.engine
+        read = engine.progress if self.entity == "flow" else engine.task_progress
+        return read(self.id, namespace=self.app.namespace)
+
+    def children(self, *, limit: int = 1_000) -> Children:
+        """The stages and tasks of a flow, and the jobs that the job's handlers submitted.
+
+        `limit` bounds the tasks, and the jobs. It reads one event of every job with the same correlation id.
+        """
+        return children_of(self.app.engine, self.view(), limit)
 
     def events(self, *, follow: bool = False) -> Iterator[Event]:
         """Its events, in order; with `follow`, until the job has ended."""
@@ -165,15 +175,63 @@ class Job(Generic[R]):
             return engine.resume_flow(self.id, actor_name=by, namespace=namespace).state
         return engine.resume(self.id, input=input, actor_name=by, namespace=namespace).state
 
-    def retry(self, *, delay_s: float = 0.0, keep_attempts: bool = False, by: str = "anonymous") -> Job[R]:
-        """Run an ended job again, as a new job linked to this one. A flow continues from its failed stage.
+    def approve(
+        self, stage: str | None = None, *, input: Any = None, note: str | None = None, by: str = "anonymous"
+    ) -> str:
+        """Approve the stage of a flow that waits for it, with the input that its form requires. Returns its state.
 
-        Only a task takes a delay, and can count its attempts so far against the budget of the new one."""
+        `stage` is its name or id; by default the one whose turn it is. Raises Conflict if none waits.
+        """
+        engine, namespace = self.app.engine, self.app.namespace
+        id_ = self._waiting_stage(stage)
+        return engine.approve_stage(id_, input=input, note=note, actor_name=by, namespace=namespace).state
+
+    def reject(self, stage: str | None = None, *, note: str | None = None, by: str = "anonymous") -> str:
+        """Reject the stage of a flow that waits for approval: it fails. Returns its state."""
+        engine, namespace = self.app.engine, self.app.namespace
+        return engine.reject_stage(self._waiting_stage(stage), note=note, actor_name=by, namespace=namespace).state
+
+    def _waiting_stage(self, stage: str | None) -> str:
+        if self.entity != "flow":
+            raise InvalidInput(
+                "a task has no stages to approve or reject: if it waits for input, use answer()", field="stage"
+            )
+        return waiting_stage(self.app.engine, self.id, stage, self.app.namespace)
+
+    def answer(self, input: Any, *, task: str | None = None, by: str = "anonymous") -> str:
+        """Resume the task that waits for input (`ctx.wait_for_input`), with this input. Returns its state.
+
+        `task` is the name or the id of a flow's task, if several wait. Raises Conflict if none does.
+        """
+        if input is None:
+            raise InvalidInput("None is no answer, and the task would wait again: pass another value", field="input")
+        engine, namespace = self.app.engine, self.app.namespace
+        id_ = self.id
+        if self.entity == "flow":
+            id_ = waiting_task(engine, self.id, task, namespace)
+        elif task is not None:
+            raise InvalidInput("task= names a task of a flow, and this job is a single task: omit it", field="task")
+        return engine.resume(id_, input=input, actor_name=by, namespace=namespace).state
+
+    def retry(
+        self,
+        *,
+        from_stage: str | None = None,
+        delay_s: float = 0.0,
+        keep_attempts: bool = False,
+        by: str = "anonymous",
+    ) -> Job[R]:
+        """Run an ended job again, as a new job linked to this one.
+
+        A flow continues from its failed stage, or from the stage of the name `from_stage`. Only a task takes a delay,
+        and can count its attempts so far against the budget of the new one."""
         engine, namespace = self.app.engine, self.app.namespace
         if self.entity == "flow":
             if delay_s or keep_attempts:
                 raise InvalidInput("a flow has no delay and no attempts: they are of its tasks", field="delay_s")
-            new: str | None = engine.retry_flow(self.id, actor_name=by, namespace=namespace).id
+            new: str | None = engine.retry_flow(self.id, from_stage=from_stage, actor_name=by, namespace=namespace).id
+        elif from_stage is not None:
+            raise InvalidInput("a task has no stages: omit from_stage", field="from_stage")
         else:
             options: dict[str, Any] = {"delay_s": delay_s, "keep_attempts": keep_attempts, "actor_name": by}
             new = engine.redrive(self.id, namespace=namespace, **options).id
@@ -190,7 +248,8 @@ def job_by_id(app: Onetray, id: str) -> Job[Any]:
     try:
         kind = app.engine.task(id, namespace=app.namespace).kind
     except NotFound:
-        app.engine.flow(id, namespace=app.namespace)
-        return Job(app, id, "flow")
+        name = app.engine.flow(id, namespace=app.namespace).name
+        flow = app.flows.get(name)
+        return Job(app, id, "flow", flow.result if flow is not None else None)
     task = app.tasks.get(kind)
     return Job(app, id, "task", task.signature.result if task is not None else None)

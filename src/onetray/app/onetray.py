@@ -16,9 +16,10 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from onetray.app.job import Job, job_by_id
+from onetray.app.rules import FlowRules, Options, TaskRules, WorkerRules, known
 from onetray.app.tasks import TaskDefinition, declare
 from onetray.config import plain_url
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
@@ -27,6 +28,7 @@ from onetray.engine import Engine
 from onetray.engine.api import EngineApi
 
 if TYPE_CHECKING:
+    from onetray.app.async_api import AsyncOnetray
     from onetray.app.flows import FlowDefinition
     from onetray.config import EngineConfig
     from onetray.domain.clock import Clock
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from onetray.domain.task import Verdict
     from onetray.worker import Worker
 
+C = TypeVar("C")
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +62,7 @@ class Onetray:
         self.token = token
         self.namespace, self._config, self._clock = namespace, config, clock
         self.tasks: dict[str, TaskDefinition[Any, Any]] = {}
-        self.flows: dict[str, FlowDefinition[Any]] = {}
+        self.flows: dict[str, FlowDefinition[Any, Any]] = {}
         self.lifespan_of: Callable[[], Any] | None = None
         self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
         self._engine: EngineApi | None = None
@@ -73,16 +76,16 @@ class Onetray:
     @overload
     def task(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
     @overload
-    def task(
-        self, /, *, kind: str = ..., queue: str = ..., isolation: str = ..., retries: int = ..., **policy: Any
-    ) -> _Declare: ...
+    def task(self, /, **rules: Unpack[TaskRules]) -> _Declare: ...
     def task(self, function: Any = None, /, **rules: Any) -> Any:
         """Declare a function as a task: `@app.task`, or with rules `@app.task(queue="mail", retries=3, timeout_s=60)`.
 
-        The rules are `kind`, `queue`, `isolation`, `retries`, and every field of Policy.
+        The rules are `kind`, `queue`, `isolation`, `retries`, and every field of Policy. `retry_on` and `no_retry_on`
+        take exception classes, which include their subclasses, or names of classes.
         """
         if function is not None:
             return self.register(declare(self, function))
+        known(rules, TaskRules, "setting", "a task")
         return lambda function: self.register(declare(self, function, **rules))
 
     def register(self, task: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
@@ -92,16 +95,28 @@ class Onetray:
         self.tasks[task.kind] = task
         return task
 
-    def flow(self, name: str, *, config: type[Any] | None = None, **rules: Any) -> FlowDefinition[Any]:
-        """Declare a flow: see app/flows.py. `roll_up` is its roll-up policy, `deadline_s` the time to its end.
+    @overload
+    def flow(
+        self, name: str, *, config: type[C], results: type[R], **rules: Unpack[FlowRules]
+    ) -> FlowDefinition[C, R]: ...
+    @overload
+    def flow(self, name: str, *, config: type[C], **rules: Unpack[FlowRules]) -> FlowDefinition[C, dict[str, Any]]: ...
+    @overload
+    def flow(self, name: str, *, results: type[R], **rules: Unpack[FlowRules]) -> FlowDefinition[Any, R]: ...
+    @overload
+    def flow(self, name: str, **rules: Unpack[FlowRules]) -> FlowDefinition[Any, dict[str, Any]]: ...
+    def flow(self, name: str, *, config: Any = None, results: Any = None, **rules: Any) -> Any:
+        """Declare a flow; `@flow.stage` adds its stages (see docs/flows.md).
 
-        Further rules apply to all its tasks; `redact` also to its config and to the input of its approvals.
+        `config` is the type of its config. `results` is the type of its result, such as a TypedDict with a field for
+        each stage; by default a dict. `roll_up` is its roll-up policy, `deadline_s` the time to its end. Further rules
+        apply to all its tasks; `redact` also to its config and to the input of its approvals.
         """
         from onetray.app.flows import FlowDefinition
 
         if name in self.flows:
             raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
-        self.flows[name] = new = FlowDefinition(self, name, config, **rules)
+        self.flows[name] = new = FlowDefinition(self, name, config, results, **rules)
         return new
 
     def lifespan(self, function: F) -> F:
@@ -182,24 +197,39 @@ class Onetray:
         """The job with this id. Raises NotFound."""
         return job_by_id(self, id)
 
+    @property
+    def aio(self) -> AsyncOnetray:
+        """The `async` API: `await app.aio.job(id)`."""
+        from onetray.app.async_api import AsyncOnetray
+
+        return AsyncOnetray(self)
+
+    @overload
     def submit(
-        self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Any
+        self, task: TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
+    ) -> Job[R]: ...
+    @overload
+    def submit(self, task: str, /, payload: dict[str, Any] | None = None, **options: Unpack[Options]) -> Job[Any]: ...
+    def submit(
+        self, task: str | TaskDefinition[Any, Any], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
     ) -> Job[Any]:
         """Submit a task, or the task of a kind, with its arguments as a dict. The options are those of `Options`."""
         definition = self.tasks.get(task) if isinstance(task, str) else task
+        if definition is None and task in self.flows:
+            raise InvalidInput(f"{task!r} is a flow: use app.flows[{task!r}].submit(config)", field="task")
         if definition is None:
             raise InvalidInput(f"unknown task {task!r}; declared tasks: {', '.join(sorted(self.tasks))}", field="task")
         return definition.options(**options).submit(**(payload or {}))
 
     def submit_all(
-        self, commands: Sequence[Command], connection: Any, task: TaskDefinition[Any, R] | None
+        self, commands: Sequence[Command], connection: Any, of: TaskDefinition[Any, R] | FlowDefinition[Any, R]
     ) -> list[Job[R]]:
         """Run submit commands and return their jobs. Raises the first error."""
         engine, verdicts = self.engine, []
         for start in range(0, len(commands), engine.config.limits.batch):
             batch = commands[start : start + engine.config.limits.batch]
             verdicts += engine.run(batch) if connection is None else engine.run(batch, connection=connection)
-        return [self.job_of(verdict, task) for verdict in verdicts]
+        return [self.job_of(verdict, of) for verdict in verdicts]
 
     def submit_alike(self, like: Submit, payloads: list[Any], task: TaskDefinition[Any, R]) -> list[Job[R]]:
         """Submit tasks that differ only in their payloads, and return their jobs. Raises the first error at the end."""
@@ -226,7 +256,7 @@ class Onetray:
         return jobs
 
     async def submit_all_on(
-        self, connection: Any, commands: Sequence[Command], task: TaskDefinition[Any, R] | None
+        self, connection: Any, commands: Sequence[Command], of: TaskDefinition[Any, R] | FlowDefinition[Any, R]
     ) -> list[Job[R]]:
         """As submit_all, inside the transaction of an async psycopg connection."""
         if not isinstance(self.engine, Engine):
@@ -235,17 +265,20 @@ class Onetray:
         from onetray.store.caller_connection import submit_on_connection
 
         verdicts = await submit_on_connection(self.engine, connection, commands)
-        return [self.job_of(verdict, task) for verdict in verdicts]
+        return [self.job_of(verdict, of) for verdict in verdicts]
 
-    def job_of(self, verdict: Verdict, task: TaskDefinition[Any, R] | None) -> Job[R]:
+    def job_of(self, verdict: Verdict, of: TaskDefinition[Any, R] | FlowDefinition[Any, R]) -> Job[R]:
         """The job of a submit. Raises the verdict's error."""
         receipt = verdict.unwrap()
-        if task is None:
-            return Job(self, receipt.id, "flow", repeated=receipt.repeated)
-        return Job(self, receipt.id, "task", task.signature.result, receipt.repeated)
+        if isinstance(of, TaskDefinition):
+            return Job(self, receipt.id, "task", of.signature.result, receipt.repeated)
+        return Job(self, receipt.id, "flow", of.result, receipt.repeated)
 
-    def worker(self, **settings: Any) -> Worker:
-        """A worker for this app, to run in this process: `app.worker(concurrency=10).run()`."""
+    def worker(self, **settings: Unpack[WorkerRules]) -> Worker:
+        """A worker for this app, to run in this process: `app.worker(concurrency=10).run()`.
+
+        The settings are those of WorkerConfig: concurrency, queues, name, drain_s, janitor, retention_s.
+        """
         from onetray.worker import Worker
 
         return Worker(self, **settings)

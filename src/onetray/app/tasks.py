@@ -10,12 +10,13 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import orjson
 
 from onetray import otel
 from onetray.app.context import TaskContext, current
+from onetray.app.rules import Options, error_classes, error_names, known
 from onetray.app.signature import Signature
 from onetray.config import Limits
 from onetray.domain.checks import text
@@ -36,26 +37,6 @@ ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
 _SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "alias", "labels", "connection"})
 """Options that need a separate command for each call."""
-
-
-class Options(TypedDict, total=False):
-    """Options of a submit."""
-
-    queue: str
-    priority: int
-    delay_s: float
-    run_at: datetime | int
-    max_attempts: int
-    idempotency_key: str
-    unique_key: str
-    alias: str
-    labels: dict[str, str]
-    metadata: Any
-    correlation_id: str
-    trace: str
-    tracestate: str
-    cause: str
-    connection: Any
 
 
 class Binding(Protocol):
@@ -80,6 +61,9 @@ class TaskDefinition(Generic[P, R]):
     submit_options: Options = field(default_factory=Options)
     binding: Binding | None = None
     """In a flow: provides the arguments that are not in the payload."""
+    retry_on: tuple[type[BaseException], ...] = ()
+    no_retry_on: tuple[type[BaseException], ...] = ()
+    """The classes among the errors of its rules: a worker compares these with subclasses, a policy has only names."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function directly, without the engine."""
@@ -90,11 +74,15 @@ class TaskDefinition(Generic[P, R]):
 
     def options(self, **options: Unpack[Options]) -> TaskDefinition[P, R]:
         """The same task with options for its submits (queue, delay_s, idempotency_key, …): see Options."""
-        unknown = sorted(set(options) - set(Options.__annotations__))
-        if unknown:
-            known = ", ".join(Options.__annotations__)
-            raise InvalidInput(f"unknown option {unknown[0]!r}; options of a task: {known}", field=unknown[0])
+        known(options, Options, "option", "a task")
         return replace(self, submit_options={**self.submit_options, **options})
+
+    def decides_retry(self, error: BaseException) -> bool | None:
+        """Whether its rules retry an error, if they name a class of it; None if the policy decides by its name."""
+        if isinstance(error, self.no_retry_on):
+            return False
+        is_named = type(error).__name__ in self.policy.no_retry_on
+        return True if isinstance(error, self.retry_on) and not is_named else None
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit the task to its queue. It is durable when this returns."""
@@ -201,13 +189,11 @@ def declare(
             raise InvalidInput(f"{name}: retries must be a whole number, 0 or more", field="retries")
         policy["max_attempts"] = retries + 1
     signature = Signature(function, name, types)
-    return TaskDefinition(app, function, name, queue, _policy(name, policy), isolation, signature, binding=binding)
+    return TaskDefinition(
+        app, function, name, queue, _policy(policy), isolation, signature, binding=binding,
+        retry_on=error_classes(policy, "retry_on"), no_retry_on=error_classes(policy, "no_retry_on"),
+    )  # fmt: skip
 
 
-def _policy(name: str, fields: dict[str, Any]) -> Policy:
-    known = Policy.__dataclass_fields__
-    for field_name in fields:
-        if field_name not in known:
-            names = ", ".join(["queue", "retries", "isolation", "kind", *known])
-            raise InvalidInput(f"{name}: unknown setting {field_name!r}; settings of a task: {names}", field=field_name)
-    return Policy(**fields)
+def _policy(rules: dict[str, Any]) -> Policy:
+    return Policy(**rules | {name: error_names(rules, name) for name in ("retry_on", "no_retry_on") if name in rules})

@@ -66,7 +66,7 @@ SUMMARIES = {
     "demo": "Watch two workers run a pipeline and survive a crash.",
     "doctor": "Check the installation and suggest fixes.",
     "flows": "List declared flows; show, submit and forget one.",
-    "jobs": "List, inspect, cancel, pause, resume, retry and delete jobs.",
+    "jobs": "List, inspect, watch, cancel, pause, resume, retry and delete jobs.",
     "lifecycle": "Print the states and transitions of a lifecycle.",
     "mcp": "Serve the tools for agents over stdio (MCP).",
     "migrate": "Bring the database's schema up to date.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WIDE = 1_000_000
 """The width of piped output, which is never cut."""
-_TIMES = ("ts", "run_at")
+_TIMES = ("ts", "at", "run_at")
 
 
 def print_json(value: Any) -> None:
@@ -31,9 +31,13 @@ def print_json(value: Any) -> None:
 
 def print_json_line(value: Any) -> None:
     """Print a value as one line of JSON, for output that is streamed."""
+    click.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
     import json
 
-    click.echo(json.dumps(jsonable(value), default=str, ensure_ascii=False))
+    return json.dumps(jsonable(value), default=str, ensure_ascii=False)
 
 
 def jsonable(value: Any) -> Any:

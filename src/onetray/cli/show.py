@@ -7,21 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.format import moment
-from onetray.cli.tables import print_table
+from onetray.cli.format import counted, moment
+from onetray.cli.output import jsonable, print_json
+from onetray.cli.tables import print_facts, print_table
 
 if TYPE_CHECKING:
     from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
     from onetray.domain.listing import JobSummary, MemberSummary
     from onetray.domain.task import Task
+    from onetray.engine.api import EngineApi
 
 Facts = list[tuple[str, Any]]
 
 
-def task_facts(t: Task, now: int) -> Facts:
+def print_task(engine: EngineApi, id_: str, namespace: str, as_json: bool) -> None:
+    """Print a task with all its fields and its progress."""
+    task, progress = engine.task(id_, namespace=namespace), engine.task_progress(id_, namespace=namespace)
+    if as_json:
+        print_json({**jsonable(task), "progress": progress})
+    else:
+        print_facts(task_facts(task, progress, engine.now()))
+
+
+def task_facts(t: Task, p: Progress, now: int) -> Facts:
     in_flow = t.job_id != t.id
     return [
-        ("task", t.id), ("alias", t.alias), ("kind", t.kind), ("name", t.name), ("state", t.state), ("queue", t.queue),
+        ("task", t.id), ("alias", t.alias), ("kind", t.kind), ("name", t.name), ("state", t.state),
+        ("progress", progress_text(p) if p.reported else None), ("queue", t.queue),
         ("namespace", t.namespace), ("flow", t.job_id if in_flow else None), ("stage", t.stage_id),
         ("attempts", f"{t.attempts} of {t.max_attempts}"), ("priority", t.priority or None), ("fence", t.fence),
         ("submitted", moment(t.created_at, now)), ("runs", moment(t.run_at, now) if t.run_at > now else None),
@@ -55,14 +67,30 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
     ]  # fmt: skip
 
 
+def progress_text(p: Progress) -> str:
+    """How far a job is, in one line: "50 %, stage 2 of 3: summarize, 12 of 40 tasks" or "25 %, 2 of 8: page 2"."""
+    parts = [f"{p.percentage} %"]
+    if p.stages:
+        current = [(i, s) for i, s in enumerate(p.stages, 1) if s.name == p.current_stage and s.finished_at is None]
+        parts += [f"stage {i} of {len(p.stages)}: {stage.name}" for i, stage in current]
+        parts.append(f"{p.counts.done:,} of {counted(p.counts.total, 'task')}")
+    if p.reported is not None:
+        total = "" if p.reported.total is None else f" of {p.reported.total:g}"
+        message = f": {p.reported.message}" if p.reported.message else ""
+        parts.append(f"{p.reported.done:g}{total}{message}")
+    return ", ".join(parts)
+
+
 def print_stages(stages: Sequence[Stage], now: int) -> None:
     print_table(
         ("stage", "name", "state", "done", "waits for", "id"),
-        [
-            (s.order, s.name, state_of(s), f"{s.counts.done:,} of {s.counts.total:,}", _waits(s, now), s.id)
-            for s in stages
-        ],
+        [(s.order, s.name, state_of(s), f"{_done(s):,} of {s.counts.total:,}", _waits(s, now), s.id) for s in stages],
     )
+
+
+def _done(stage: Stage) -> int:
+    """How many tasks of a stage count as done: after its end only those that succeeded."""
+    return stage.counts.done if stage.finished_at is None else stage.counts.succeeded
 
 
 def print_errors(errors: FlowErrors) -> None:

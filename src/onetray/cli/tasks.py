@@ -6,9 +6,8 @@ import click
 
 from onetray.cli.options import common, limit_option, opened
 from onetray.cli.output import print_json
-from onetray.cli.show import print_members, task_facts
+from onetray.cli.show import print_members, print_task
 from onetray.cli.stages import stage_id
-from onetray.cli.tables import print_facts
 
 
 @click.group(short_help="List the tasks of a flow or a stage.")
@@ -58,6 +57,5 @@ def list_(
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show one task with all its fields."""
     with opened(database) as engine:
-        located, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
-        task = engine.task(located.id, namespace=namespace)
-    print_json(task) if as_json else print_facts(task_facts(task, now))
+        located = engine.locate(id, among=("task",), namespace=namespace)
+        print_task(engine, located.id, namespace, as_json)

@@ -11,8 +11,10 @@ from onetray.domain.actions import actions_by_state
 from onetray.domain.lifecycle import FAILED, FLOW, STAGE
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
+from onetray.domain.progress import Counts as Counts
+from onetray.domain.progress import counts_of_task, stage_percentage, task_percentage
 from onetray.domain.rollup import IGNORE, ON_FAILURE, STOP, goes_on
-from onetray.domain.task import Task, value_of
+from onetray.domain.task import Task, TaskProgress, value_of
 
 COLLECT = ("list", "one", "none")
 ANYBODY = "anybody"
@@ -140,35 +142,6 @@ def message_of_error(error: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """The tasks of a stage or of a whole flow, counted by state."""
-
-    total: int = 0
-    queued: int = 0
-    held: int = 0
-    blocked: int = 0
-    waiting_input: int = 0
-    succeeded: int = 0
-    partly: int = 0
-    failed: int = 0
-    dead_lettered: int = 0
-    cancelled: int = 0
-    redriven: int = 0
-    retrying: int = 0
-    """Open tasks that have a failed attempt behind them; they are counted by their states, too."""
-    created: int = 0
-    """Open tasks of a stage that has not opened yet. These three and `held` are all open tasks."""
-    pending: int = 0
-    """Open tasks of an open stage that no worker holds, before their first attempt or after one that was returned."""
-    retried: int = 0
-    """Open tasks that no worker holds, after a failed attempt."""
-
-    @property
-    def done(self) -> int:
-        return self.succeeded + self.failed + self.dead_lettered + self.cancelled + self.redriven
-
-
-@dataclass(frozen=True, slots=True)
 class FlowError:
     """What went wrong in a flow, and where: in a task, in a stage as a whole, or in the flow as a whole."""
 
@@ -292,10 +265,8 @@ class Stage:
 
     @property
     def percentage(self) -> int:
-        if self.state in STAGE.terminal:
-            return 100
-        done = self.counts.done + self.reported_progress
-        return int(done * 100 // self.counts.total) if self.counts.total else 0
+        """How much of it is done: see domain/progress.py."""
+        return stage_percentage(self.state, self.counts, self.reported_progress)
 
     @property
     def all_errors(self) -> tuple[FlowError, ...]:
@@ -367,13 +338,23 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a flow and of each of its stages."""
+    """The progress of a job: of a flow and each of its stages, or of a single task."""
 
     state: str
     percentage: int
+    """100 only if it succeeded, also in part. Of a task: the share that its handler reported, else 0."""
     current_stage: str | None
     counts: Counts
+    """Its tasks by state. A single task counts as one."""
     stages: tuple[Stage, ...]
+    """Of a task: none."""
+    reported: TaskProgress | None = None
+    """What the handler of a single task reported last, with its message. A flow has none."""
+
+    @classmethod
+    def of_task(cls, task: Task, reported: TaskProgress | None) -> Progress:
+        percentage = task_percentage(task.state, task.attempts, reported) or 0
+        return cls(task.state, percentage, None, counts_of_task(task), (), reported)
 
 
 @dataclass(frozen=True, slots=True)

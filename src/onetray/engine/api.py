@@ -15,7 +15,7 @@ from onetray.config import EngineConfig
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
 from onetray.domain.errors import InvalidInput, OnetrayError, TooLarge, Unavailable
-from onetray.domain.flow import Approval, More, Placed, StageSpec, TaskSpec
+from onetray.domain.flow import Approval, More, Placed, Progress, StageSpec, TaskSpec
 from onetray.domain.lifecycle import SUCCEEDED
 from onetray.domain.system_commands import DeadLetterIt
 from onetray.domain.task import Assignment, Receipt, Verdict
@@ -320,6 +320,7 @@ class EngineApi(ABC):
     own_events = JobApi.own_events
     pause_queue = KindApi.pause_queue
     pending_tasks = TaskApi.pending_tasks
+    percentages = FlowApi.percentages
     policy_of = KindApi.policy_of
     position = TaskApi.position
     progress = FlowApi.progress
@@ -338,6 +339,11 @@ class EngineApi(ABC):
     task = TaskApi.task
     tasks = TaskApi.tasks
     workers = WorkerApi.workers
+
+    def task_progress(self, task: str, *, namespace: str = "default") -> Progress:
+        """The progress of a single task, in the same form as that of a flow (`progress`)."""
+        found = self.task(task, namespace=namespace)
+        return Progress.of_task(found, self.progress_of(task, namespace=namespace))
 
     def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
         """The results of all succeeded tasks of a stage, in order."""

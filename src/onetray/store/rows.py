@@ -1,4 +1,4 @@
-"""Rows that the engine's decisions need, each with a field for every column, in the order of its SELECT.
+"""Rows that the engine's decisions and percentages need, each with a field for every column, in order.
 
 A statement declares its row type in its .sql file (`-- row: TaskRow`); `row_types.py` compares the two when the files
 are loaded. Rows of reads for callers are in `shown_rows.py`. None of them is public.
@@ -395,3 +395,27 @@ class KindRow(NamedTuple):
 class PlainKindRow(NamedTuple):
     key: int
     retired_at: int | None
+
+
+class TaskShareRow(NamedTuple):
+    """A single task, and the numbers of the progress that it reported last."""
+
+    id: str
+    state: str
+    attempts: int
+    reported_on: int | None
+    """The number of the attempt."""
+    done: float | None
+    out_of: float | None
+
+
+class StageShareRow(NamedTuple):
+    """How many tasks a stage has. A flow without stages has one row without a stage."""
+
+    flow_id: str
+    flow_state: str
+    key: int | None
+    state: str
+    total: int
+    open: int
+    succeeded: int

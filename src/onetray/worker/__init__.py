@@ -24,12 +24,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from uuid_utils import uuid4
 
 from onetray import __version__
 from onetray.app.flow_declaration import declaration_of_flow
+from onetray.app.rules import WorkerRules, known
 from onetray.app.tasks import PROCESS
 from onetray.config import LEAST_RETENTION_S, WorkerTuning
 from onetray.domain.checks import seconds, whole
@@ -96,7 +97,7 @@ class WorkerConfig:
 class Worker:
     """Runs the tasks of one app in this process."""
 
-    def __init__(self, app: Onetray, *, path: str | None = None, **settings: Any) -> None:
+    def __init__(self, app: Onetray, *, path: str | None = None, **settings: Unpack[WorkerRules]) -> None:
         self.app, self.config, self.tuning = app, _config(settings), WorkerTuning()
         self.name = self.config.name or f"{socket.gethostname()}-{os.getpid()}-{str(uuid4())[:8]}"
         self.sources = tuple(_source(text) for text in self.config.queues)
@@ -404,13 +405,11 @@ def _share_memory() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
-def _config(settings: dict[str, Any]) -> WorkerConfig:
-    known = WorkerConfig.__dataclass_fields__
-    for name in settings:
-        if name not in known:
-            raise InvalidInput(f"unknown worker setting {name!r}: use one of {', '.join(known)}", field=name)
+def _config(settings: WorkerRules) -> WorkerConfig:
+    known(settings, WorkerRules, "setting", "a worker")
     queues = settings.get("queues", WorkerConfig.queues)
-    config = WorkerConfig(**{**settings, "queues": tuple(queues.split(",") if isinstance(queues, str) else queues)})
+    fields: dict[str, Any] = {**settings, "queues": tuple(queues.split(",") if isinstance(queues, str) else queues)}
+    config = WorkerConfig(**fields)
     whole(config.concurrency, "concurrency", 1, 10_000)
     seconds(config.drain_s, "drain_s")
     if config.retention_s is not None:

@@ -79,7 +79,7 @@ async def call_handler(
         await _call_error_hooks(app, ctx, call_function, e)
         if span is not None:
             span.failed(e)
-        return failure(e, fields)
+        return failure(e, fields, task.decides_retry(e))
     finally:
         if span is not None:
             span.close()
@@ -142,8 +142,8 @@ def _log_failure(what: str, ctx: TaskContext) -> None:
     logger.error("%s %s %s failed: %s", what, ctx.kind, ctx.id, ctx.redacted(trace))
 
 
-def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
-    """The report of an attempt that failed."""
+def failure(error: BaseException, fields: dict[str, Any], retry: bool | None = None) -> Fail:
+    """The report of an attempt that failed. `retry`: what the rules of its task say about the error's class."""
     if isinstance(error, BadArguments):
         return Fail(
             error_class="ValidationError",
@@ -162,15 +162,16 @@ def failure(error: BaseException, fields: dict[str, Any]) -> Fail:
         error_class=type(error).__name__[:MAX_NAME_CHARS],
         message=error_message(error),
         detail={"traceback": clean(trace[-TEXT_CHARS:])},
-        **({} if task_error is None else _chosen(task_error)),
+        **({"retryable": retry} if task_error is None else _chosen(task_error, retry)),
         **fields,
     )
 
 
-def _chosen(error: TaskError) -> dict[str, Any]:
+def _chosen(error: TaskError, retry: bool | None) -> dict[str, Any]:
     """What a handler says about its failure: whether and when it is retried, and what its dead letter says."""
     # With a reason, an error is dead-lettered at once unless the report says that it is retryable.
-    retryable = (error.reason_code is not None or None) if error.retryable else False
+    by_reason = True if error.reason_code is not None else None
+    retryable = (by_reason if retry is None else retry) if error.retryable else False
     chosen = {"retryable": retryable, "retry_after_s": error.retry_after_s, "reason_code": error.reason_code}
     return chosen if error.stage is None else {**chosen, "stage": error.stage}
 

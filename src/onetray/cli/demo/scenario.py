@@ -69,7 +69,7 @@ class Scenario:
         self.screen.print_line(f"two worker processes start: {', '.join(NAMES)}")
         command = news.command(NewsConfig(enable_evaluation=True, enable_auto_optimize=True, pace_s=1.0), {})
         command.stages[-1].approval = Approval(owner="editor")  # The demo shows an approval, too.
-        self.flow = self.app.submit_all([command], None, None)[0]
+        self.flow = self.app.submit_all([command], None, news)[0]
         deliver.submit_many([{"parcel": number} for number in range(1, PARCELS + 1)])
         ship.options(priority=1).submit(parcel=0, timetable=self.timetable)
         self.screen.print_line(f"submitted: the news pipeline with {len(news.stages)} stages, {PARCELS + 1} parcels")

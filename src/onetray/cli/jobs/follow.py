@@ -1,20 +1,25 @@
-"""`onetray jobs events` and `logs`: print a job's events or log lines; with -f, until the job has ended."""
+"""`onetray jobs watch`, `events` and `logs`: follow a job's progress, events or log lines until it has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli import Refused
-from onetray.cli.format import clock
+from onetray.cli import CHECK_FAILED, Refused
+from onetray.cli.format import age, clock
 from onetray.cli.options import common, opened
-from onetray.cli.output import print_json_line
-from onetray.cli.show import as_text
+from onetray.cli.output import json_line, jsonable, print_json_line, width
+from onetray.cli.show import as_text, progress_text
 from onetray.cli.tables import one_line
 
 if TYPE_CHECKING:
+    from onetray.domain.flow import Progress
     from onetray.domain.listing import Located
     from onetray.domain.task import Event, LogLine
     from onetray.engine.api import EngineApi
@@ -23,6 +28,91 @@ PAGE = 500
 SECOND = 1_000_000
 
 follow_option = click.option("-f", "--follow", is_flag=True, help="Continue until the job has ended.")
+
+
+@click.command(short_help="Watch a job's progress until it has ended.")
+@click.argument("id")
+@click.option("--timeout", metavar="AGE", type=age, help="The longest time to wait: 90s, 15m, 2h.")
+@common
+def watch(id: str, timeout: float | None, database: str, namespace: str, as_json: bool) -> None:
+    """Show the state and the progress of a job until it has ended.
+
+    A terminal shows one line that changes; otherwise each change is a line, with --json a line of JSON.
+
+    Exits with 0 if the job succeeded, also in part, and with 1 otherwise.
+    """
+    from onetray.domain.lifecycle import PARTIAL, SUCCEEDED
+
+    with opened(database) as engine:
+        located = engine.locate(id, among=("task", "flow"), namespace=namespace)
+        if not as_json:
+            click.echo(f"{located.entity} {located.id}")
+        one_line_changes = not as_json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        with _changing_line() if one_line_changes else nullcontext(click.echo) as print_line:
+            draw = _json_of_progress(located) if as_json else _text_of_progress
+            state = _watch(engine, located, namespace, timeout, draw, print_line)
+    if state not in (SUCCEEDED, PARTIAL):
+        click.get_current_context().exit(CHECK_FAILED)
+
+
+def _watch(
+    engine: EngineApi,
+    located: Located,
+    namespace: str,
+    timeout_s: float | None,
+    draw: Callable[[Progress], str],
+    print_line: Callable[[str], None],
+) -> str:
+    """Print each change of the progress. Returns the job's final state."""
+    from onetray.domain.lifecycle import MACHINES
+
+    read = engine.progress if located.entity == "flow" else engine.task_progress
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    last = None
+    while True:
+        seen = engine.wake.generation
+        progress = read(located.id, namespace=namespace)
+        if (line := draw(progress)) != last:
+            print_line(line)
+            last = line
+        if progress.state in MACHINES[located.entity].terminal:
+            return progress.state
+        left = engine.wake.poll_s if deadline is None else min(engine.wake.poll_s, deadline - time.monotonic())
+        if left <= 0:
+            raise click.ClickException(
+                f"the job is still {progress.state} after {timeout_s:g} s: see `onetray jobs explain {located.id}`"
+            )
+        engine.wake.wait(seen, left)
+
+
+def _text_of_progress(p: Progress) -> str:
+    return one_line(f"{p.state}  {progress_text(p)}")
+
+
+def _json_of_progress(located: Located) -> Callable[[Progress], str]:
+    """Progress as a line of JSON. Of the stages only what changes: they may hold large results."""
+
+    def draw(p: Progress) -> str:
+        stages = [{"name": s.name, "state": s.state, "percentage": s.percentage} for s in p.stages]
+        return json_line({"entity": located.entity, "id": located.id, **jsonable(p), "stages": stages})
+
+    return draw
+
+
+@contextmanager
+def _changing_line() -> Iterator[Callable[[str], None]]:
+    """Print each text over the one before it, cut to the width of the terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    def draw(text: str) -> None:
+        space = max(width() - 1, 1)
+        cut = text if cell_len(text) <= space else f"{set_cell_size(text, space - 1)}…"
+        click.echo(f"\r\x1b[K{cut}", nl=False)
+
+    try:
+        yield draw
+    finally:
+        click.echo()
 
 
 @click.command(short_help="Print a job's events.")

@@ -9,8 +9,8 @@ import click
 
 from onetray.cli.format import age, counted, moment
 from onetray.cli.options import common, label, limit_option, opened
-from onetray.cli.output import print_json
-from onetray.cli.show import flow_facts, print_errors, print_stages, state_of, task_facts
+from onetray.cli.output import jsonable, print_json
+from onetray.cli.show import flow_facts, print_errors, print_stages, print_task, state_of
 from onetray.cli.tables import one_line, print_facts, print_table
 
 if TYPE_CHECKING:
@@ -75,13 +75,15 @@ def list_(
             start = engine.job_key(engine.locate(before, among=JOB, namespace=namespace).id, namespace=namespace)
         first = engine.jobs(**filters, before=start, page=page, limit=limit, total=total)
         jobs, has_more = _fill_page(engine, filters, first, limit)
+        percentages = _percentages(engine, jobs, namespace)
     next_ = jobs[-1].id if has_more and jobs else None
     if as_json:
-        print_json({"jobs": jobs, "before": next_, "total": first.total})
+        shown = [{**jsonable(job), "percentage": percentages.get(job.id)} for job in jobs]
+        print_json({"jobs": shown, "before": next_, "total": first.total})
         return
     print_table(
         ("id", "job", "state", "queue", "progress", "submitted"),
-        [(j.id, j.kind, state_of(j), j.queue, _progress(j), moment(j.created_at, now)) for j in jobs],
+        [(j.id, j.kind, state_of(j), j.queue, _progress(j, percentages), moment(j.created_at, now)) for j in jobs],
     )
     if first.total is not None:
         click.echo(f"{counted(first.total, 'job')} in total", err=True)
@@ -98,10 +100,21 @@ def _fill_page(engine: EngineApi, filters: dict[str, Any], first: JobPage, limit
     return jobs, before is not None
 
 
-def _progress(job: JobSummary) -> str:
+def _percentages(engine: EngineApi, jobs: list[JobSummary], namespace: str) -> dict[str, int]:
+    from onetray.domain.errors import NotFound
+
+    try:
+        return engine.percentages([job.id for job in jobs], namespace=namespace)
+    except NotFound:
+        return {}  # A server of an older version does not have this read.
+
+
+def _progress(job: JobSummary, percentages: dict[str, int]) -> str:
+    """As "50 %, stage 1/2" or "attempt 1/3"."""
+    done = f"{percentages[job.id]} %, " if job.id in percentages else ""
     if job.entity == "flow":
-        return f"stage {job.stages - job.stages_open}/{job.stages}"
-    return f"attempt {job.attempts}/{job.max_attempts}"
+        return f"{done}stage {job.stages - job.stages_open}/{job.stages}"
+    return f"{done}attempt {job.attempts}/{job.max_attempts}"
 
 
 @click.command(short_help="Show one job.")
@@ -118,8 +131,7 @@ def show(id: str | None, alias: str | None, database: str, namespace: str, as_js
             id = found.job_id if found.entity == "context" else found.id
         located, now = engine.locate(str(id), among=JOB, namespace=namespace), engine.now()
         if located.entity == "task":
-            task = engine.task(located.id, namespace=namespace)
-            print_json(task) if as_json else print_facts(task_facts(task, now))
+            print_task(engine, located.id, namespace, as_json)
             return
         flow = engine.flow(located.id, namespace=namespace)
         progress = engine.progress(located.id, namespace=namespace)

@@ -7,7 +7,7 @@ from typing import Any
 from onetray.dialects import kit
 from onetray.domain import lifecycle as native
 from onetray.domain.errors import NotFound
-from onetray.domain.flow import Flow, FlowErrors, Stage
+from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
 from onetray.domain.lifecycle import FLOW, STAGE
 from onetray.domain.listing import JobStatus, JobSummary
 from onetray.engine.api import EngineApi
@@ -64,10 +64,21 @@ def details(engine: EngineApi, id_: str, namespace: str) -> dict[str, Any]:
         events = engine.own_events(flow.id, namespace=namespace)
         reasons = {event.entity_id: event.cause for event in events if event.type == STAGE.skip.event}
     return {
-        **summary(flow), "config": flow.data, "percentage": progress.percentage,
+        **summary(flow), "config": flow.data, "percentage": percentage_of_job(progress),
         "stage_progress": {s.name: {**stage_view(s), "reason": reasons.get(s.id)} for s in progress.stages},
         **error_list(engine.flow_errors(flow.id, namespace=namespace)),
     }  # fmt: skip
+
+
+def percentage_of_stage(stage: Stage) -> int:
+    """100 when it has ended, whatever its outcome: `status` says that."""
+    return 100 if stage.state in STAGE.terminal else stage.percentage
+
+
+def percentage_of_job(progress: Progress) -> int:
+    if progress.state in FLOW.terminal:
+        return 100
+    return sum(map(percentage_of_stage, progress.stages)) // (len(progress.stages) or 1)
 
 
 def error_list(found: FlowErrors) -> dict[str, Any]:
@@ -78,8 +89,9 @@ def error_list(found: FlowErrors) -> dict[str, Any]:
 def stage_view(stage: Stage) -> dict[str, Any]:
     began, ended = stage.started_at, stage.finished_at
     return {
-        "status": STAGE_STATUSES[stage.state], "percentage": stage.percentage, "completed": stage.counts.succeeded,
-        "failed": stage.counts.failed + stage.counts.dead_lettered, "total": stage.counts.total,
+        "status": STAGE_STATUSES[stage.state], "percentage": percentage_of_stage(stage),
+        "completed": stage.counts.succeeded, "failed": stage.counts.failed + stage.counts.dead_lettered,
+        "total": stage.counts.total,
         "started_at": time(began), "finished_at": time(ended), "metrics": stage.metrics,
         "duration_ms": None if began is None or ended is None else (ended - began) // 1_000,
         **error_list(FlowErrors(list(stage.all_errors), stage.error_count)),

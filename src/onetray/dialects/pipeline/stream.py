@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onetray.dialects import kit
-from onetray.dialects.pipeline.job import error_list, find_flow, stage_view, status_of, time
+from onetray.dialects.pipeline.job import error_list, find_flow, percentage_of_stage, stage_view, status_of, time
 from onetray.domain.flow import Stage, message_of_error
 from onetray.domain.lifecycle import FAILED, FLOW, PARTIAL, STAGE
 from onetray.domain.task import Event
@@ -45,7 +45,7 @@ class PipelineView(kit.JobView):
         return [self._progress(stage, **facts) for stage in stages]
 
     def _progress(self, stage: Stage, task: str | None = None, message: str | None = None, **numbers: Any) -> kit.Part:
-        facts = {"job_id": self.id, "stage": stage.name, "percentage": stage.percentage}
+        facts = {"job_id": self.id, "stage": stage.name, "percentage": percentage_of_stage(stage)}
         return "stage_progress", {**facts, **numbers, "task": task, "message": message}
 
     def _stage_end(self, stage: Stage, event: Event) -> list[kit.Part]:

@@ -29,7 +29,7 @@ P = TypeVar("P")
 PAGE = 100
 """Events, and lines, per read: lines may be long, and there may be many streams."""
 PERCENTS = 1_000_000
-"""More than the percentages of all stages of a flow together."""
+"""More than the percentages of a flow and of all its stages together."""
 _CURSOR = re.compile(r"e(\d{1,19})\.l(\d{1,19})\.p(\d{1,19})(?:\.(\d{1,2}))?")
 Part = tuple[str, dict[str, Any]]
 """The name and the data of a frame."""
@@ -105,8 +105,9 @@ class JobView:
                 for stage in progress.stages if stage.started_at is not None and stage.state not in STAGE.terminal
             ],
         }  # fmt: skip
-        # The percentages may fall when tasks are added or start again; the number of ended tasks only rises.
-        number = progress.counts.done * PERCENTS + sum(stage.percentage for stage in progress.stages)
+        # The percentages may fall when tasks are added, start again or fail; the number of ended tasks only rises.
+        percents = progress.percentage + sum(stage.percentage for stage in progress.stages)
+        number = progress.counts.done * PERCENTS + percents
         return number, ("progress", body)
 
     def _read_flow(self) -> Progress:

@@ -12,6 +12,22 @@ SELECT p.at, p.attempt, p.done, p.total, p.message
 FROM onetray.progress AS p JOIN onetray.task AS t ON t.key = p.task JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace
 
+-- name: shares_of_tasks
+-- row: TaskShareRow
+-- With subqueries: for a join PostgreSQL would read the progress of all tasks.
+SELECT CAST(t.id AS text) AS id, t.state, t.attempts,
+    (SELECT p.attempt FROM onetray.progress AS p WHERE p.task = t.key) AS reported_on,
+    (SELECT p.done FROM onetray.progress AS p WHERE p.task = t.key) AS done,
+    (SELECT p.total FROM onetray.progress AS p WHERE p.task = t.key) AS out_of
+FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id {in:ids:uuid} AND n.name = :namespace
+
+-- name: shares_of_stages
+-- row: StageShareRow
+SELECT CAST(f.id AS text) AS flow_id, f.state AS flow_state, s.key, s.state, s.total, s.open, s.succeeded
+FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns LEFT JOIN onetray.stage AS s ON s.job = f.key
+WHERE f.id {in:ids:uuid} AND n.name = :namespace AND f.deleted_at IS NULL
+
 -- name: set_checkpoint
 INSERT INTO onetray.checkpoint (task, at, attempt, body)
 SELECT b.key, b.at, b.attempt, b.body {from_batch} WHERE true

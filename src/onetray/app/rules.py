@@ -1,0 +1,175 @@
+"""The keywords of `@app.task`, `app.flow`, `@flow.stage`, `submit` and `app.worker`, for type checkers and at run time.
+
+Owns their names and types; domain/ checks their values. `known` raises for a name that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from onetray.domain.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from onetray.app.flows import StageDefinition
+    from onetray.domain.flow import Approval
+
+Errors: TypeAlias = Sequence[type[BaseException] | str]
+"""Exception classes, each with its subclasses; or names of classes, which are compared exactly."""
+Isolation: TypeAlias = Literal["async", "thread", "process"]
+RollUp: TypeAlias = Literal["strict", "drain", "mixed"]
+OnFailure: TypeAlias = Literal["stop", "continue", "ignore"]
+
+
+class PolicyRules(TypedDict, total=False):
+    """The fields of Policy, as rules of a task."""
+
+    max_attempts: int
+    backoff_base_s: float
+    backoff_factor: float
+    backoff_max_s: float
+    jitter: bool
+    retry_on: Errors
+    no_retry_on: Errors
+    lease_s: float
+    heartbeat_s: float | None
+    timeout_s: float | None
+    queue_ttl_s: float | None
+    deadline_s: float | None
+    cancel_grace_s: float
+    on_exhaustion: Literal["dead_letter", "fail"]
+    record_heartbeats: bool
+    durable_start: bool
+    idempotency_ttl_s: float
+    breaker_failures: int | None
+    breaker_window_s: float
+    breaker_open_s: float
+    redact: Sequence[str]
+
+
+class SharedRules(PolicyRules, total=False):
+    """Rules of a task, of a stage, and of all stages of a flow."""
+
+    queue: str
+    retries: int
+    """How often it is retried: `max_attempts` without the first one."""
+    isolation: Isolation | None
+
+
+class TaskRules(SharedRules, total=False):
+    """Rules of `@app.task`."""
+
+    kind: str
+    """The name of the task's type in the database; by default the function's name."""
+
+
+class StageRules(SharedRules, total=False):
+    """Rules of `@flow.stage`."""
+
+    name: str
+    """By default the function's name."""
+    each: str | StageDefinition[Any, Any] | Iterable[Any] | Callable[[Any], Iterable[Any]]
+    """One task for each item: of a list, of an earlier stage's result, or of a function of the config."""
+    when: Callable[..., Any]
+    """The stage is skipped unless this returns true. Its parameters are those of a stage."""
+    approve: Approval | str
+    """Who must approve the stage before it runs."""
+    compensate: Callable[..., Any]
+    """Undoes the stage if the flow fails or is cancelled later."""
+    on_failure: OnFailure
+
+
+class FlowRules(SharedRules, total=False):
+    """Rules of `app.flow`: of the flow itself, and for all its stages."""
+
+    roll_up: RollUp
+    singleton: bool
+    """Reject a submit while another flow of this name is open."""
+
+
+class Options(TypedDict, total=False):
+    """Options of a submit."""
+
+    queue: str
+    priority: int
+    delay_s: float
+    run_at: datetime | int
+    max_attempts: int
+    idempotency_key: str
+    unique_key: str
+    alias: str
+    labels: dict[str, str]
+    metadata: Any
+    correlation_id: str
+    trace: str
+    tracestate: str
+    cause: str
+    connection: Any
+
+
+class FlowOptions(TypedDict, total=False):
+    """Options of the submit of a flow."""
+
+    metadata: Any
+    priority: int
+    roll_up: RollUp
+    sealed: bool | None
+    start: bool
+    deadline_s: float | None
+    context: Any
+    redact: Sequence[str]
+    idempotency_key: str
+    unique_key: str
+    alias: str
+    singleton: bool
+    labels: dict[str, str]
+    correlation_id: str
+    trace: str
+    tracestate: str
+    cause: str
+    actor: str
+    actor_name: str
+
+
+class WorkerRules(TypedDict, total=False):
+    """Settings of a worker: see WorkerConfig."""
+
+    concurrency: int
+    queues: str | Iterable[str]
+    name: str
+    drain_s: float
+    janitor: bool
+    retention_s: float | None
+
+
+def known(given: Iterable[str], rules: Any, what: str, of: str) -> None:
+    """Raise InvalidInput for a name that the TypedDict does not have, with the one that was probably meant."""
+    from difflib import get_close_matches
+
+    names = list(rules.__annotations__)
+    for name in given:
+        if name not in names:
+            close = get_close_matches(name, names, 1)
+            hint = f": did you mean {close[0]!r}?" if close else f"; {what}s of {of}: {', '.join(names)}"
+            raise InvalidInput(f"unknown {what} {name!r}{hint}", field=name)
+
+
+def error_classes(rules: Mapping[str, Any], name: str) -> tuple[type[BaseException], ...]:
+    """The classes among the errors of a rule."""
+    return tuple(error for error in _errors(rules, name) if isinstance(error, type))
+
+
+def error_names(rules: Mapping[str, Any], name: str) -> list[Any]:
+    """The errors of a rule by name, as a policy has them."""
+    return [error.__name__ if isinstance(error, type) else error for error in _errors(rules, name)]
+
+
+def _errors(rules: Mapping[str, Any], name: str) -> Sequence[Any]:
+    errors = rules.get(name, ())
+    if isinstance(errors, str) or not isinstance(errors, Sequence):
+        raise InvalidInput(f"{name} must be a list of exception classes, or of their names", field=name)
+    for error in errors:
+        if isinstance(error, type) and not issubclass(error, BaseException):
+            raise InvalidInput(f"{name} has {error.__name__}, which is not an exception class", field=name)
+    return errors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli.format import moment
-from onetray.cli.tables import print_table
+from onetray.cli.tables import Lines, print_table
 
 if TYPE_CHECKING:
     from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
@@ -31,7 +31,7 @@ def task_facts(t: Task, now: int) -> Facts:
         ("retry of", t.retry_of), ("correlation", t.correlation_id if t.correlation_id != t.id else None),
         ("trace", t.trace), ("trace state", t.tracestate), ("metadata", as_text(t.metadata)),
         ("payload", as_text(t.payload)), ("input", as_text(t.input)),
-        ("result", as_text(t.result)), ("error", as_text(t.error)), ("allowed", ", ".join(t.actions)),
+        ("result", as_text(t.result)), *error_facts(t.error), ("allowed", ", ".join(t.actions)),
     ]  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
         ("compensates", f.compensates), ("compensation", f.compensation),
         ("correlation", f.correlation_id if f.correlation_id != f.id else None), ("trace", f.trace),
         ("trace state", f.tracestate), ("priority", f.priority or None),
-        ("data", as_text(f.data)), ("metadata", as_text(f.metadata)), ("error", as_text(f.error)),
+        ("data", as_text(f.data)), ("metadata", as_text(f.metadata)), *error_facts(f.error),
         ("allowed", ", ".join(f.actions)),
     ]  # fmt: skip
 
@@ -85,6 +85,17 @@ def print_members(members: Sequence[MemberSummary], now: int) -> None:
             for m in members
         ],
     )  # fmt: skip
+
+
+def error_facts(error: Any) -> Facts:
+    """An error, and its traceback as the lines that Python would print."""
+    detail = error.get("detail") if isinstance(error, dict) else None
+    trace = detail.get("traceback") if isinstance(detail, dict) else None
+    if not isinstance(detail, dict) or not isinstance(trace, str):
+        return [("error", as_text(error))]
+    rest = {name: value for name, value in detail.items() if name != "traceback"}
+    short = {name: value for name, value in {**error, "detail": rest}.items() if value not in ({}, None)}
+    return [("error", as_text(short)), ("traceback", Lines(trace))]
 
 
 def _message(error: Any) -> str | None:

@@ -55,7 +55,7 @@ def retry_transaction(work: Callable[[], T], patience_s: float, is_closed: Calla
 
 
 class Outage:
-    """One outage, as the threads of a process notice it. `answered` is cheap while the database is there: it is called after every claim."""
+    """The outages of a database, as the threads of a process notice them. `answered` is cheap while there is none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

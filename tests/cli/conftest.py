@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,11 +27,11 @@ class Place:
     def at(self) -> tuple[str, str]:
         return "--database", self.url
 
-    def dead(self, kind: str = "sync", message: str = "shop is closed") -> str:
+    def dead(self, kind: str = "sync", message: str = "shop is closed", detail: Any = None) -> str:
         """A task that was set aside."""
         self.engine.configure(kind, Policy(max_attempts=1))
         id_ = submit(self.engine, kind)
-        self.engine.fail(take(self.engine, kinds=(kind,)), message, error_class="HTTP 503")
+        self.engine.fail(take(self.engine, kinds=(kind,)), message, error_class="HTTP 503", detail=detail)
         return id_
 
     def flow(self, tasks: int = 2) -> str:

@@ -360,3 +360,24 @@ def test_a_job_is_submitted_with_an_alias_and_shown_by_it(place: Place) -> None:
     assert onetray("jobs", "show", "--alias", "none", *place.at).returncode != 0
     assert "pass the ID of a job, or its --alias" in onetray("jobs", "show", *place.at).stderr
     assert onetray("jobs", "show", id_, "--alias", "order/17", *place.at).returncode != 0
+
+
+TRACE = 'Traceback (most recent call last):\n  File "shop.py", line 3, in sync\n\x1b[31mHTTP 503: closed\n'
+
+
+def test_a_traceback_is_printed_as_lines(place: Place) -> None:
+    id_ = place.dead(detail={"traceback": TRACE, "shop": 7})
+    for words in (("jobs", "show", id_), ("dead", "show", id_)):
+        text = called(*words, *place.at).stdout
+        assert '\n    Traceback (most recent call last):\n      File "shop.py", line 3, in sync\n     [31mHTTP' in text
+        assert "\\n" not in text
+        assert "\x1b" not in text
+        (error,) = [line for line in text.splitlines() if line.startswith("error ")]
+        assert json.loads(error.removeprefix("error").strip())["detail"] == {"shop": 7}
+    assert told("jobs", "show", id_, *place.at)["error"]["detail"]["traceback"] == TRACE
+
+
+def test_an_error_without_a_traceback_is_one_line(place: Place) -> None:
+    text = called("jobs", "show", place.dead(), *place.at).stdout
+    assert "traceback" not in text
+    assert re.search(r'error +\{"class": "HTTP 503", "message": "shop is closed"', text)

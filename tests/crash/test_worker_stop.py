@@ -16,7 +16,7 @@ from tests.support.fleet import wait_until
 from tests.support.workers import READY, EmbeddedWorker, Traces, WorkerProcess, is_alive, workers
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_handlers_end_and_gives_back_what_has_not_begun(
     app: Onetray, traces: Traces, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -99,7 +99,7 @@ def embedded(app: Onetray, folder: Path, how: str) -> Iterator[EmbeddedWorker]:
         program.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_a_worker_that_a_program_runs_by_itself(
     app: Onetray, traces: Traces, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -20,6 +20,7 @@ def main(url: str, how: str) -> None:
     logging.basicConfig(level=logging.INFO)
     # A shell has its background jobs ignore it, and with them the tests that run there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     workload.app.database = url
     worker = workload.app.worker(drain_s=600)
     if how == "own-handler":
@@ -48,7 +49,7 @@ def stopping(worker: Worker) -> Any:
 
 
 def dispositions() -> list[Any]:
-    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ def _run_program(
     for number, path in ((1, stdout), (2, stderr)):
         if path is not None:
             _redirect(number, path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    # Under nohup it would be ignored, and with the tests the programs that they start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     multiprocessing.current_process().daemon = False  # It may have children of its own.
     os.environ.clear()
     os.environ.update(env)

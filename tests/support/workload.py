@@ -231,6 +231,17 @@ def talk() -> str:
     return "done"
 
 
+@app.task(retries=0, isolation="thread")
+def print_when(ledger: str, until: str) -> str:
+    """In the worker's process: print after a file is there, and let a program print, too."""
+    Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid())
+    wait_until(lambda: os.path.exists(until), LONG_S)
+    print("from the handler", flush=True)
+    print("from the handler", file=sys.stderr, flush=True)
+    subprocess.run(["sh", "-c", "echo from its helper && echo from its helper >&2"], check=True)
+    return "done"
+
+
 @app.task
 async def linger(seconds: float, ledger: str) -> float:
     """As nap, under a lease that outlasts an outage."""

@@ -16,7 +16,7 @@ from onetray.cli.format import age, counted, moment
 from onetray.cli.jobs.act import print_result
 from onetray.cli.options import acting_user, common, confirm, limit_option, opened, yes_option
 from onetray.cli.output import jsonable, print_json, progress_bar
-from onetray.cli.show import as_text
+from onetray.cli.show import Facts, as_text, error_facts
 from onetray.cli.tables import print_facts, print_table
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     if as_json:
         print_json({**jsonable(letter), "kind": task.kind, "payload": task.payload})
         return
-    facts = [
+    facts: Facts = [
         ("task", letter.task_id), ("kind", task.kind), ("reason", letter.reason_code), ("at", letter.stage),
-        ("error", as_text(letter.last_error)), ("attempts", letter.attempts),
+        *error_facts(letter.last_error), ("attempts", letter.attempts),
         ("set aside", moment(letter.created_at, now)), ("last worker", letter.last_owner),
         ("its lease", moment(letter.last_lease_expires_at, now)), ("correlation", letter.correlation_id),
         ("trace", letter.trace_id), ("payload", as_text(task.payload)), ("payload hash", letter.payload_hash),

@@ -50,11 +50,11 @@ def _shared(command: Command) -> Command:
 @database_option
 @_shared
 def serve(database: str, no_janitor: bool, **options: Any) -> None:
-    """Serve the API until SIGTERM or SIGINT, and run the janitor: expired leases, retries, deadlines.
+    """Serve the API until SIGTERM, SIGINT or SIGHUP, and run the janitor: expired leases, retries, deadlines.
 
     It runs no tasks: workers do that in other processes. `onetray up` runs both in one process.
 
-    The first signal waits for running requests, a second one stops at once. A SQLite file that does not exist is
+    The first signal waits for running requests, a second SIGTERM or SIGINT stops at once. A SQLite file that does not exist is
     created and migrated. Other options come from the settings: see `onetray config`.
     """
     settings = _settings(options)
@@ -76,9 +76,10 @@ def serve(database: str, no_janitor: bool, **options: Any) -> None:
 def up(
     path: str | None, example: bool, database: str | None, queues: str | None, no_janitor: bool, **options: Any
 ) -> None:
-    """Serve the API and run the tasks of an app, in one process, until SIGTERM or SIGINT. A second one stops at once.
+    """Serve the API and run the tasks of an app, in one process, until SIGTERM, SIGINT or SIGHUP.
 
-    A stop waits for running requests and handlers. Unfinished tasks return to their queues and cost no attempt.
+    A stop waits for running requests and handlers. Unfinished tasks return to their queues and cost no attempt. A
+    second SIGTERM or SIGINT stops at once.
     """
     if example and path is not None:
         raise BadInput("pass --app or --example, not both")
@@ -109,7 +110,9 @@ def up(
 
 def _settings(options: dict[str, Any]) -> Settings:
     from onetray.settings import load
+    from onetray.worker.stop_signals import outlive_readers
 
+    outlive_readers()
     dialects = options.pop("dialects")
     http_options = {f"http.{name}": options.pop(name) for name in ("host", "port", "log_format")}
     if dialects is not None:

@@ -9,7 +9,7 @@ import click
 
 from onetray.cli.format import counted, moment
 from onetray.cli.output import jsonable, print_json
-from onetray.cli.tables import print_facts, print_table
+from onetray.cli.tables import Lines, print_facts, print_table
 
 if TYPE_CHECKING:
     from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
@@ -43,7 +43,7 @@ def task_facts(t: Task, p: Progress, now: int) -> Facts:
         ("retry of", t.retry_of), ("correlation", t.correlation_id if t.correlation_id != t.id else None),
         ("trace", t.trace), ("trace state", t.tracestate), ("metadata", as_text(t.metadata)),
         ("payload", as_text(t.payload)), ("input", as_text(t.input)),
-        ("result", as_text(t.result)), ("error", as_text(t.error)), ("allowed", ", ".join(t.actions)),
+        ("result", as_text(t.result)), *error_facts(t.error), ("allowed", ", ".join(t.actions)),
     ]  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def flow_facts(f: Flow, p: Progress, now: int) -> Facts:
         ("compensates", f.compensates), ("compensation", f.compensation),
         ("correlation", f.correlation_id if f.correlation_id != f.id else None), ("trace", f.trace),
         ("trace state", f.tracestate), ("priority", f.priority or None),
-        ("data", as_text(f.data)), ("metadata", as_text(f.metadata)), ("error", as_text(f.error)),
+        ("data", as_text(f.data)), ("metadata", as_text(f.metadata)), *error_facts(f.error),
         ("allowed", ", ".join(f.actions)),
     ]  # fmt: skip
 
@@ -113,6 +113,17 @@ def print_members(members: Sequence[MemberSummary], now: int) -> None:
             for m in members
         ],
     )  # fmt: skip
+
+
+def error_facts(error: Any) -> Facts:
+    """An error, and its traceback as the lines that Python would print."""
+    detail = error.get("detail") if isinstance(error, dict) else None
+    trace = detail.get("traceback") if isinstance(detail, dict) else None
+    if not isinstance(detail, dict) or not isinstance(trace, str):
+        return [("error", as_text(error))]
+    rest = {name: value for name, value in detail.items() if name != "traceback"}
+    short = {name: value for name, value in {**error, "detail": rest}.items() if value not in ({}, None)}
+    return [("error", as_text(short)), ("traceback", Lines(trace))]
 
 
 def _message(error: Any) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onetray.cli.output import console, width
@@ -46,16 +47,27 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         line(row, None)
 
 
+@dataclass(frozen=True)
+class Lines:
+    """The value of a fact that has several lines, such as a traceback. They are printed below its name, indented."""
+
+    text: str
+
+
 def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
     """Print names and values, one pair on each line, without empty values."""
     from rich.text import Text
 
     out = console()
-    pairs = [(name, one_line(value)) for name, value in facts if value not in (None, "", (), [], {})]
+    pairs = [(name, value) for name, value in facts if value not in (None, "", (), [], {})]
     name_width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        text = Text.assemble((f"{name:<{name_width}}", "bold"), "  ", (value, STATE_COLOURS.get(value, "")))
+        first = "" if isinstance(value, Lines) else one_line(value)
+        text = Text.assemble((f"{name:<{name_width}}", "bold"), "  ", (first, STATE_COLOURS.get(first, "")))
+        text.rstrip()
         out.print(text, soft_wrap=True)
+        for line in value.text.splitlines() if isinstance(value, Lines) else ():
+            out.print(Text(f"    {_BREAKS.sub(' ', line)}".rstrip()), soft_wrap=True)
 
 
 def fitted(widths: list[int], fixed: list[bool], space: int) -> list[int]:

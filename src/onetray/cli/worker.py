@@ -1,4 +1,4 @@
-"""`onetray worker`: run the tasks of an app until SIGTERM or SIGINT.
+"""`onetray worker`: run the tasks of an app until SIGTERM, SIGINT or SIGHUP.
 
 Owns the signals and the logging. worker/ runs the tasks.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from typing import Any
 
@@ -38,7 +37,7 @@ def worker(
     path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
     as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Run the tasks of an app until SIGTERM or SIGINT. A second signal stops at once.
+    """Run the tasks of an app until SIGTERM, SIGINT or SIGHUP. A second SIGTERM or SIGINT stops at once.
 
     A stop waits up to --drain seconds for running handlers. Unfinished tasks return to their queues and cost no
     attempt.
@@ -47,7 +46,9 @@ def worker(
     """
     from onetray.log_format import set_up
     from onetray.settings import load
+    from onetray.worker.stop_signals import outlive_readers
 
+    outlive_readers()
     arguments = {**options, "app": path, "queues": None if queues is None else queues.split(",")}
     settings = load(arguments).settings
     if server is not None:
@@ -62,6 +63,7 @@ def worker(
         return
     from onetray.worker import Worker
     from onetray.worker.app_loader import load_app
+    from onetray.worker.stop_signals import stop_program_on_signals
     from onetray.worker.supervisor import on_leash
 
     app = load_app(settings.app)
@@ -75,7 +77,7 @@ def worker(
         drain_s=settings.drain_s,
         retention_s=settings.retention_s,
     )
-    _on_signals(runner.ask_to_stop)
+    stop_program_on_signals(runner.ask_to_stop)
     on_leash(runner.ask_to_stop)
     try:
         runner.run()
@@ -99,6 +101,7 @@ def _check_server(server: str, database: str | None) -> None:
 
 
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:
+    from onetray.worker.stop_signals import stop_program_on_signals
     from onetray.worker.supervisor import Supervisor
 
     # Repeat the arguments: click uses the last --processes and --name. Only the first process deletes old jobs.
@@ -107,10 +110,5 @@ def _supervise(processes: int, drain_s: float, name: str | None) -> None:
     names = [["--name", f"{name}-{n + 1}"] if name else [] for n in range(processes)]
     retention = [["--retention", "off"] if n else [] for n in range(processes)]
     supervisor = Supervisor([command + n + r for n, r in zip(names, retention, strict=True)], drain_s)
-    _on_signals(supervisor.ask_to_stop)
+    stop_program_on_signals(supervisor.ask_to_stop)
     supervisor.run()
-
-
-def _on_signals(ask_to_stop: Any) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ask_to_stop())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -36,12 +37,13 @@ from onetray.engine.pending_writes import (
 )
 from onetray.engine.retention import ROUND_S, Retention
 from onetray.store.base import Store, Tx
-from onetray.store.retry_transaction import ROLLED_BACK
+from onetray.store.retry_transaction import ROLLED_BACK, Outage
 from onetray.store.rows import DueRow, TaskRow
 
 logger = logging.getLogger("onetray.janitor")
 
 BATCH = 500
+MIN_WAIT_S = 0.001
 
 
 def _command(what: str, key: int, fence: int) -> SystemCommand:
@@ -269,16 +271,25 @@ def _run_commands(batch: BatchContext, commands: list[SystemCommand]) -> None:
 
 
 class Janitor:
-    """The thread: sweeps when the next row is due, and at least every `every_s`."""
+    """The thread: sweeps when the next row is due, and at least every `every_s`.
+
+    A row that comes in later and is due sooner moves the next sweep forward: see `sweep_within`.
+    """
 
     def __init__(
         self, sweep: Callable[[], int], next_in_s: Callable[[], float], every_s: float = 1.0,
-        retention: Retention | None = None,
+        retention: Retention | None = None, outage: Outage | None = None,
     ) -> None:  # fmt: skip
         self._sweep, self._next_in_s, self._every_s = sweep, next_in_s, every_s
+        self._outage = outage or Outage()
         # In its own thread: due rows must not wait for it.
-        self._pruner = None if retention is None else Janitor(_step_of(retention), lambda: retention.rest_s, ROUND_S)
-        self._wake = threading.Event()
+        self._pruner = (
+            None
+            if retention is None
+            else Janitor(_step_of(retention), lambda: retention.rest_s, ROUND_S, outage=self._outage)
+        )
+        self._changed = threading.Condition()
+        self._sweep_at = float("-inf")
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="onetray-janitor", daemon=True)
 
@@ -290,28 +301,46 @@ class Janitor:
     def stop(self) -> None:
         if self._pruner is not None:
             self._pruner.stop()
-        self._stopping = True
-        self._wake.set()
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def sweep_within(self, wait_s: float) -> None:
+        """Sweep in this time at the latest: a row is due then. Quick: it only moves the next sweep forward."""
+        at = time.monotonic() + max(MIN_WAIT_S, wait_s)
+        with self._changed:
+            if at < self._sweep_at:
+                self._sweep_at = at
+                self._changed.notify()
+
     def _run(self) -> None:
-        was_unavailable = False
         while not self._stopping:
-            wait_s = self._every_s
-            try:
-                while self._sweep() and not self._stopping:
-                    pass
-                wait_s = min(self._every_s, max(0.001, self._next_in_s()))
-                was_unavailable = False
-            except Unavailable as e:
-                if not was_unavailable:
-                    logger.warning("the janitor waits for the database: %s", e)
-                was_unavailable = True
-            except Exception:
-                logger.exception("the janitor's sweep failed")
-            self._wake.wait(wait_s)
-            self._wake.clear()
+            # Before the sweep: it does not see what is committed from here on.
+            self._sweep_at = float("inf")
+            self.sweep_within(self._sweep_due())
+            self._rest()
+
+    def _rest(self) -> None:
+        with self._changed:
+            while not self._stopping and (left_s := self._sweep_at - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+
+    def _sweep_due(self) -> float:
+        """Sweep until nothing is due. Returns how long to wait for the next sweep."""
+        began_at = time.monotonic()
+        try:
+            while self._sweep() and not self._stopping:
+                pass
+            wait_s = self._next_in_s()
+            self._outage.answered()
+            return min(self._every_s, wait_s)
+        except Unavailable as e:
+            self._outage.failed("the janitor waits", e, began_at)
+        except Exception:
+            logger.exception("the janitor's sweep failed")
+        return self._every_s
 
 
 def _step_of(retention: Retention) -> Callable[[], int]:
@@ -324,8 +353,25 @@ def _step_of(retention: Retention) -> Callable[[], int]:
     return sweep
 
 
-def seconds_until_next(store: Store) -> float:
-    """Seconds until the next lease expires or the next row is due."""
-    rows = store.read("next_due", known=list(KNOWN)) + store.read("next_expiry")
-    times = [at for (at,) in rows if at is not None]
-    return (min(times) - store.now()) / SECOND if times else 3600.0
+class DueTimes:
+    """When rows are due, in seconds from now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._clock: tuple[int, float] | None = None
+        """The database's time, and when it was read."""
+
+    def next_in_s(self) -> float:
+        """Seconds until the next lease expires or the next row is due."""
+        rows = self._store.read("next_due", known=list(KNOWN)) + self._store.read("next_expiry")
+        now = self._store.now()
+        self._clock = now, time.monotonic()
+        times = [at for (at,) in rows if at is not None]
+        return (min(times) - now) / SECOND if times else 3600.0
+
+    def in_s(self, at: int) -> float:
+        """Seconds until a time of the database, without a query."""
+        if self._clock is None:
+            return 0.0
+        now, read_at = self._clock
+        return (at - now) / SECOND - (time.monotonic() - read_at)

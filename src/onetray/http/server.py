@@ -14,7 +14,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -29,6 +28,7 @@ from onetray.config import HttpConfig
 from onetray.domain.errors import InvalidInput
 from onetray.http.limits.connections import Acceptor, Connections, max_connections
 from onetray.http.limits.protocol import Protocol
+from onetray.worker.stop_signals import on_signal, stop_signals
 
 if TYPE_CHECKING:
     from onetray.http.services import Services
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onetray.http")
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SWITCH_S = 0.0005
 CLOSE_S = 5.0
 """How long a shutdown waits for the database to close."""
@@ -105,8 +104,9 @@ class Server(uvicorn.Server):
     async def _until_stopped(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(self._http.threads, "onetray-http"))
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self.ask_to_stop)
+        handle = on_signal(self.ask_to_stop)
+        for number in stop_signals():
+            loop.add_signal_handler(number, handle, number)
         if self._worker is not None:
             self._worker.start()
         try:
@@ -116,11 +116,9 @@ class Server(uvicorn.Server):
 
     def ask_to_stop(self) -> None:
         """Stop gracefully; on the second call, at once. Call it on the event loop."""
-        if self.should_exit:
-            self.force_exit = True
-            if self._worker is not None:
-                self._worker.ask_to_stop()
-        self.should_exit = True
+        self.force_exit, self.should_exit = self.should_exit, True
+        if self._worker is not None:
+            self._worker.ask_to_stop()
         self._stop_worker()
 
     def _stop_worker(self) -> None:

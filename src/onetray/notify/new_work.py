@@ -1,7 +1,7 @@
-"""How many tasks a commit has made claimable, by queue.
+"""How many tasks a commit has made claimable, by queue, and when its first due row is due.
 
 Owns how a transaction counts them, and the message to other processes. It is a hint: another claimer may have taken the
-tasks, and waiters also poll without it.
+tasks, and waiters and janitors also poll without it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,31 @@ Queue = tuple[str, str]
 
 MAX_QUEUES = 100
 """A message names at most this number of queues. For more, it is `*`."""
-ANYWHERE = "*"
+ANYWHERE, DUE = "*", "@"
+SOON_US = 1_000_000
+"""Only rows that are due this soon are worth a wake-up: a janitor looks for later ones in time by itself."""
 
 
 class NewWork(Generic[Q]):
     """New work by queue. A store identifies queues by their keys, the rest of the program by their names."""
 
-    __slots__ = ("anywhere", "counted", "uncounted")
+    __slots__ = ("anywhere", "counted", "due_at", "uncounted")
 
-    def __init__(self, counted: Mapping[Q, int] | None = None, uncounted: Iterable[Q] = (), anywhere: bool = False):
+    def __init__(
+        self, counted: Mapping[Q, int] | None = None, uncounted: Iterable[Q] = (), anywhere: bool = False,
+        due_at: int | None = None,
+    ) -> None:  # fmt: skip
         self.counted: dict[Q, int] = dict(counted or {})
         """Queues, and how many of their tasks became claimable."""
         self.uncounted: set[Q] = set(uncounted)
         """Queues with an unknown number of claimable tasks, such as a resumed queue."""
         self.anywhere = anywhere
         """Whether there may be work in any queue."""
+        self.due_at = due_at
+        """When a janitor has to handle the first of the new due rows, in the database's time. None: none is soon."""
 
     def __bool__(self) -> bool:
-        return bool(self.anywhere or self.counted or self.uncounted)
+        return bool(self.anywhere or self.counted or self.uncounted or self.due_at is not None)
 
     def count(self, queue: Q | list[Q], number: int) -> None:
         """Add tasks: this number in one queue, or one for each item of a list of queues."""
@@ -44,13 +51,20 @@ class NewWork(Generic[Q]):
         elif number:
             self.counted[queue] = self.counted.get(queue, 0) + number
 
+    def due(self, at: int) -> None:
+        """Add a due row."""
+        self.due_at = at if self.due_at is None else min(at, self.due_at)
+
     def add(self, other: NewWork[Q]) -> None:
         for queue, number in other.counted.items():
             self.count(queue, number)
         self.uncounted |= other.uncounted
         self.anywhere |= other.anywhere
+        if other.due_at is not None:
+            self.due(other.due_at)
 
     def clear(self) -> None:
+        """Forget the claimable tasks. Due rows stay."""
         self.counted.clear()
         self.uncounted.clear()
         self.anywhere = False
@@ -58,7 +72,7 @@ class NewWork(Generic[Q]):
     def named(self, name: Callable[[Q], R]) -> NewWork[R]:
         """A copy with the queues renamed."""
         counted = {name(queue): number for queue, number in self.counted.items()}
-        return NewWork(counted, map(name, self.uncounted), self.anywhere)
+        return NewWork(counted, map(name, self.uncounted), self.anywhere, self.due_at)
 
     @property
     def queues(self) -> set[Q]:
@@ -81,11 +95,24 @@ def count_statement(work: NewWork[int], name: str, params: Mapping[str, Any]) ->
         work.anywhere = True
 
 
+def count_due(work: NewWork[int], times: int | list[int], now: int) -> None:
+    """Add new due rows, if the first of them is due soon."""
+    first = min(times) if isinstance(times, list) else times
+    if first < now + SOON_US:
+        work.due(first)
+
+
 def format_new_work(work: NewWork[int], sender: str) -> str:
-    """The message to other processes: the sender, then queues by key, `3=2,8=?`; `*` for any, nothing for none."""
+    """The message to other processes: the sender, then queues by key, `3=2,8=?`; `*` for any, nothing for none.
+
+    The last part is the time of the first due row, `@1700000000000000`. Versions that do not know it search all queues.
+    """
     if work.anywhere or len(work.queues) > MAX_QUEUES:
-        return f"{sender} {ANYWHERE}"
-    parts = [f"{queue}={'?' if queue in work.uncounted else work.counted[queue]}" for queue in sorted(work.queues)]
+        parts = [ANYWHERE]
+    else:
+        parts = [f"{queue}={'?' if queue in work.uncounted else work.counted[queue]}" for queue in sorted(work.queues)]
+    if work.due_at is not None:
+        parts.append(f"{DUE}{work.due_at}")
     return f"{sender} {','.join(parts)}"
 
 
@@ -100,7 +127,11 @@ def parse_new_work(text: str, sender: str) -> NewWork[int] | None:
     try:
         for part in queues.split(","):
             queue, _, number = part.partition("=")
-            if number == "?":
+            if part == ANYWHERE:
+                work.anywhere = True
+            elif part.startswith(DUE):
+                work.due(int(part[1:]))
+            elif number == "?":
                 work.uncounted.add(int(queue))
             else:
                 work.count(int(queue), int(number))

@@ -86,6 +86,8 @@ class Wake:
         self._listener: Listener | None = None
         self._work_listener: WorkListener | None = None
         self._threads: list[threading.Thread] = []
+        self.on_due: list[Callable[[int], None]] = []
+        """Called with the time of a row that is due soon, after a commit of any process. They must be quick."""
         self._listens = self._listens_for_work = self._listens_for_commits = self._notifies_others = False
         store.on_commit.append(self.committed)
 
@@ -137,11 +139,14 @@ class Wake:
 
     def notify(self, work: NewWork[Queue] | None = None) -> set[Queue]:
         """Wake this process after a commit of any process. Returns the queues with new work but without a waiter."""
+        if work and work.due_at is not None:
+            for hook in self.on_due:
+                hook(work.due_at)
         with self._changed:
             self.generation += 1
             if self._waiting:
                 self._changed.notify_all()
-            if not work:
+            if not work or not (work.queues or work.anywhere):
                 return set()
             self.work += 1
             self._work_anywhere += work.anywhere

@@ -15,7 +15,7 @@ import psycopg
 
 from onetray import failpoints
 from onetray.domain.machine import Transition
-from onetray.notify.new_work import NewWork, count_statement
+from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.notify.postgres import NOTIFY
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
@@ -142,6 +142,8 @@ class PostgresTx:
         statement = self._statements.for_batch(name, columns)
         self.wakes |= name in WAKING
         count_statement(self.work, name, columns)
+        if name == "insert_due":
+            count_due(self.work, columns["at"], self.now)
         self.written_row = self.written_row or row_of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)

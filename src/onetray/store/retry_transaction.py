@@ -1,12 +1,20 @@
-"""Retry a failed transaction, if it wrote nothing or if repeating it is harmless."""
+"""Retry a failed transaction, if it wrote nothing or if repeating it is harmless.
+
+Also owns the log lines about an outage, which several threads of a process notice: one warning of each while the
+database is away, and one line when it is back.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from onetray.domain.errors import DatabaseMoved, OutcomeUnknown, Unavailable
+
+logger = logging.getLogger("onetray.database")
 
 T = TypeVar("T")
 ROLLED_BACK = ("40P01", "40001")
@@ -44,3 +52,35 @@ def retry_transaction(work: Callable[[], T], patience_s: float, is_closed: Calla
             raise unknown or error
         time.sleep(wait)
         wait = min(wait * 2, LONGEST_WAIT_S)
+
+
+class Outage:
+    """The outages of a database, as the threads of a process notice them. `answered` is cheap while there is none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began_at: float | None = None
+        self._ended_at = float("-inf")
+        self._waiting: set[str] = set()
+
+    def failed(self, waiting: str, error: Exception, tried_at: float) -> None:
+        """A call that began at `tried_at` (monotonic) was not answered. `waiting` says who waits for the database."""
+        with self._lock:
+            if tried_at < self._ended_at:
+                # Another thread has had an answer since.
+                return
+            is_known = waiting in self._waiting
+            self._waiting.add(waiting)
+            if self._began_at is None:
+                self._began_at = tried_at
+        logger.log(logging.DEBUG if is_known else logging.WARNING, "%s for the database: %s", waiting, error)
+
+    def answered(self) -> None:
+        """The database has answered a call."""
+        if self._began_at is None:
+            return
+        with self._lock:
+            began_at, self._began_at, self._ended_at = self._began_at, None, time.monotonic()
+            self._waiting.clear()
+        if began_at is not None:
+            logger.info("the database is back after %.1f s", self._ended_at - began_at)

@@ -15,7 +15,7 @@ import orjson
 from onetray import failpoints
 from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
-from onetray.notify.new_work import NewWork, count_statement
+from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.event_log import BLOCK, NewRow, encode_batch, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
@@ -62,6 +62,8 @@ class SqliteTx:
         statement = self._statements.for_batch(name, columns)
         self.wakes |= name in WAKING
         count_statement(self.work, name, columns)
+        if name == "insert_due":
+            count_due(self.work, columns["at"], self.now)
         params = {"now": self._now, **params, **columns}
         return statement.rows(self._connection.execute(statement.sql, with_batch(statement, params)).fetchall())
 

@@ -56,7 +56,7 @@ from onetray.worker.heartbeat import REGISTER_INTERVAL_S, Heartbeat
 from onetray.worker.leases import HeldLeases
 from onetray.worker.process_pool import ProcessPool
 from onetray.worker.reporter import Reporter
-from onetray.worker.supervisor import stop_on_signals
+from onetray.worker.stop_signals import stop_on_signals
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
@@ -184,8 +184,8 @@ class Worker:
     def run(self) -> None:
         """Run until a stop is requested, and tune this process for it (garbage collection, memory, thread switches).
 
-        In the main thread SIGTERM and SIGINT request a stop, unless the program has its own handlers for them. Those
-        handlers, and other threads, call `ask_to_stop`.
+        In the main thread SIGTERM, SIGINT and SIGHUP request a stop, unless the program has its own handlers for them.
+        Those handlers, and other threads, call `ask_to_stop`.
 
         Raises DatabaseReplaced if the SQLite file was replaced by another one: restart the process.
         """

@@ -131,7 +131,7 @@ class Heartbeat:
             lost_reasons: dict[str, str] = {}
             for attempt, verdict in zip(attempts, verdicts, strict=False):
                 if verdict.error is None:
-                    lease.valid_until, lease.beat_at = now + lease.length_s, now + lease.length_s / 3
+                    lease.renewed(now)
                     lost_reasons |= dict.fromkeys(verdict.value.lost, "it has ended or was requeued")
                 elif isinstance(verdict.error, REFUSED):
                     lost_reasons[attempt.assignment.id] = str(verdict.error)

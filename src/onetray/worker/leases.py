@@ -21,9 +21,14 @@ class Lease:
     key: int
     queue: str
     length_s: float
-    valid_until: float
-    beat_at: float
+    valid_until: float = 0.0
+    beat_at: float = 0.0
+    """When to renew it."""
     attempts: set[Attempt] = field(default_factory=set)
+
+    def renewed(self, sent_at: float) -> None:
+        """Count from when the claim or the heartbeat was sent. It is renewed when half of it has passed."""
+        self.valid_until, self.beat_at = sent_at + self.length_s, sent_at + self.length_s / 2
 
 
 class HeldLeases:
@@ -44,8 +49,8 @@ class HeldLeases:
                 a = attempt.assignment
                 lease = self._leases.get(a.lease)
                 if lease is None:
-                    lease = Lease(a.lease, a.queue, a.lease_s, sent_at + a.lease_s, sent_at + a.lease_s / 3)
-                    self._leases[a.lease] = lease
+                    lease = self._leases[a.lease] = Lease(a.lease, a.queue, a.lease_s)
+                    lease.renewed(sent_at)
                 lease.attempts.add(attempt)
                 attempt.lease = lease
 

@@ -31,6 +31,7 @@ from onetray.domain.task import Assignment
 from onetray.remote.command_codec import encode_report
 from onetray.worker.app_loader import Lifespan, load_app
 from onetray.worker.call_handler import call, call_handler, drive, invalid_outcome
+from onetray.worker.stop_signals import outlive_readers
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
@@ -193,6 +194,7 @@ class ChildRunner:
 
 
 def main(app_path: str, from_parent: int, to_parent: int) -> None:
+    outlive_readers()
     pipes = Pipes(from_parent, to_parent)
     setup, app = pipes.messages.get(), load_app(app_path)
     if setup is None:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from onetray.worker.process_pool import describe_exit_code
 
@@ -119,29 +117,3 @@ def _watch_supervisor(leash: int, ask_to_stop: Callable[[], None]) -> None:
     os.read(leash, 1)
     logger.error("the supervisor has ended: this worker stops")
     ask_to_stop()
-
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-PYTHON_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
-"""Python's own handlers. Any other handler, including SIG_IGN, was chosen by the program and stays."""
-
-
-@contextmanager
-def stop_on_signals(ask_to_stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT request a stop, unless the program handles them. Does nothing outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(*_: object) -> None:
-        ask_to_stop()
-
-    previous = {n: signal.getsignal(n) for n in STOP_SIGNALS if signal.getsignal(n) in PYTHON_DEFAULTS}
-    try:
-        for number in previous:
-            signal.signal(number, handle)
-        yield
-    finally:
-        for number, handler in previous.items():
-            if signal.getsignal(number) is handle:
-                signal.signal(number, handler)

@@ -4,16 +4,17 @@
 -- name: redrive_facts
 -- row: RedriveFacts(key, state, control, spawned_by, job, stage, ord, stage_state, stage_ending, redriven, opened_at, flow_state, flow_ending, roll_up, compensation, successor)
 SELECT t.key, t.state, t.control, t.spawned_by, t.job, t.stage, s.ord, s.state AS stage_state, s.ending AS stage_ending,
-    s.redriven, s.opened_at, f.state AS flow_state, f.ending AS flow_ending, f.roll_up, f.compensation, u.key AS successor
+    s.redriven, s.opened_at, f.state AS flow_state, f.ending AS flow_ending, f.roll_up, f.compensation,
+    (SELECT u.key FROM onetray.dead_letter AS d JOIN onetray.task AS u ON u.key = d.successor WHERE d.task = t.key)
+    AS successor
 FROM onetray.task AS t LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
-    LEFT JOIN onetray.dead_letter AS d ON d.task = t.key LEFT JOIN onetray.task AS u ON u.key = d.successor
 WHERE t.key = ANY(:keys::bigint[]);
 
--- name: unmet_needs
--- row: UnmetNeedRow(task, key, stage, redriven)
-SELECT d.task, t.key, t.stage, s.redriven
-FROM onetray.dependency AS d JOIN onetray.task AS t ON t.key = d.needs JOIN onetray.stage AS s ON s.key = t.stage
-WHERE d.task = ANY(:keys::bigint[]) AND t.state IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND t.state <> :met;
+-- name: states_of_needs
+-- row: NeedRow(task, key, stage, state)
+SELECT d.task, d.needs AS key, (SELECT t.stage FROM onetray.task AS t WHERE t.key = d.needs) AS stage,
+    (SELECT o.state FROM onetray.task AS o WHERE o.key = d.needs) AS state
+FROM onetray.dependency AS d WHERE d.task = ANY(:keys::bigint[]) ORDER BY d.task, d.needs;
 
 -- name: spawner
 -- row: SpawnerRow(key, stage, state, spawned_by, cancel_at, ord, ended_by)
@@ -23,11 +24,10 @@ FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE t.key = 
 
 -- name: retry_facts
 -- row: RetryFacts(key, is_taken, has_carried, compensation)
-SELECT f.key, CASE WHEN f.compensates IS NULL AND EXISTS (
-        SELECT 1 FROM onetray.unique_key AS u JOIN onetray.flow AS g ON g.key = u.job
-        WHERE u.kind = f.kind AND u.key = :singleton AND g.finished_at IS NULL) THEN 1 ELSE 0 END AS is_taken,
-    CASE WHEN EXISTS (SELECT 1 FROM onetray.stage AS s WHERE s.job = f.key AND s.carried_from IS NOT NULL)
-        THEN 1 ELSE 0 END AS has_carried, f.compensation
+SELECT f.key, CASE WHEN f.compensates IS NULL THEN (
+        SELECT count(*) FROM onetray.unique_key AS u JOIN onetray.flow AS g ON g.key = u.job
+        WHERE u.kind = f.kind AND u.key = :singleton AND g.finished_at IS NULL) ELSE 0 END AS is_taken,
+    (SELECT count(s.carried_from) FROM onetray.stage AS s WHERE s.job = f.key) AS has_carried, f.compensation
 FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[]);
 
 -- name: insert_aliases
@@ -521,15 +521,18 @@ SELECT w.state, 1 AS alive FROM onetray.worker AS w WHERE w.expires_at > coalesc
 
 -- name: unregistered_claims
 -- row: UnregisteredClaimRow(worker, at)
-SELECT substr(coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), 8) AS worker, eb.ts AS at
+SELECT l.worker, l.at
 FROM (
-    SELECT c.id AS value FROM onetray.event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
-    ORDER BY c.ts DESC LIMIT :scan
-) AS i JOIN onetray.event_batch AS eb ON eb.id = i.value JOIN onetray.task AS t ON t.key = coalesce(eb.entity, CAST(CAST(eb.varied AS json) -> 'entity' ->> CAST(i.value - eb.id AS integer) AS bigint))
-    JOIN onetray.queue AS q ON q.key = t.queue JOIN onetray.namespace AS n ON n.key = q.ns
-WHERE n.name = :namespace AND q.name = :queue AND NOT EXISTS (
-    SELECT 1 FROM onetray.worker AS w WHERE w.ns = n.key AND w.name = substr(coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), 8))
-ORDER BY eb.ts DESC LIMIT 1;
+    SELECT substr(coalesce(eb.actor, CAST(CAST(eb.varied AS json) -> 'actor' ->> CAST(i.value - eb.id AS integer) AS text)), 8) AS worker, eb.ts AS at,
+        (SELECT t.queue FROM onetray.task AS t WHERE t.key = coalesce(eb.entity, CAST(CAST(eb.varied AS json) -> 'entity' ->> CAST(i.value - eb.id AS integer) AS bigint))) AS queue
+    FROM (
+        SELECT c.id AS value FROM onetray.event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
+        ORDER BY c.ts DESC LIMIT :scan
+    ) AS i JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+) AS l JOIN onetray.queue AS q ON q.key = l.queue JOIN onetray.namespace AS n ON n.key = q.ns
+WHERE n.name = :namespace AND q.name = :queue
+    AND (SELECT count(*) FROM onetray.worker AS w WHERE w.ns = n.key AND w.name = l.worker) = 0
+ORDER BY l.at DESC LIMIT 1;
 
 -- name: position
 SELECT (SELECT count(*) FROM (

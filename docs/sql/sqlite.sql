@@ -4,16 +4,17 @@
 -- name: redrive_facts
 -- row: RedriveFacts(key, state, control, spawned_by, job, stage, ord, stage_state, stage_ending, redriven, opened_at, flow_state, flow_ending, roll_up, compensation, successor)
 SELECT t.key, t.state, t.control, t.spawned_by, t.job, t.stage, s.ord, s.state AS stage_state, s.ending AS stage_ending,
-    s.redriven, s.opened_at, f.state AS flow_state, f.ending AS flow_ending, f.roll_up, f.compensation, u.key AS successor
+    s.redriven, s.opened_at, f.state AS flow_state, f.ending AS flow_ending, f.roll_up, f.compensation,
+    (SELECT u.key FROM dead_letter AS d JOIN task AS u ON u.key = d.successor WHERE d.task = t.key)
+    AS successor
 FROM task AS t LEFT JOIN stage AS s ON s.key = t.stage LEFT JOIN flow AS f ON f.key = s.job
-    LEFT JOIN dead_letter AS d ON d.task = t.key LEFT JOIN task AS u ON u.key = d.successor
 WHERE t.key IN (SELECT value FROM json_each(:keys));
 
--- name: unmet_needs
--- row: UnmetNeedRow(task, key, stage, redriven)
-SELECT d.task, t.key, t.stage, s.redriven
-FROM dependency AS d JOIN task AS t ON t.key = d.needs JOIN stage AS s ON s.key = t.stage
-WHERE d.task IN (SELECT value FROM json_each(:keys)) AND t.state IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND t.state <> :met;
+-- name: states_of_needs
+-- row: NeedRow(task, key, stage, state)
+SELECT d.task, d.needs AS key, (SELECT t.stage FROM task AS t WHERE t.key = d.needs) AS stage,
+    (SELECT o.state FROM task AS o WHERE o.key = d.needs) AS state
+FROM dependency AS d WHERE d.task IN (SELECT value FROM json_each(:keys)) ORDER BY d.task, d.needs;
 
 -- name: spawner
 -- row: SpawnerRow(key, stage, state, spawned_by, cancel_at, ord, ended_by)
@@ -23,11 +24,10 @@ FROM task AS t JOIN stage AS s ON s.key = t.stage WHERE t.key = :key;
 
 -- name: retry_facts
 -- row: RetryFacts(key, is_taken, has_carried, compensation)
-SELECT f.key, CASE WHEN f.compensates IS NULL AND EXISTS (
-        SELECT 1 FROM unique_key AS u JOIN flow AS g ON g.key = u.job
-        WHERE u.kind = f.kind AND u.key = :singleton AND g.finished_at IS NULL) THEN 1 ELSE 0 END AS is_taken,
-    CASE WHEN EXISTS (SELECT 1 FROM stage AS s WHERE s.job = f.key AND s.carried_from IS NOT NULL)
-        THEN 1 ELSE 0 END AS has_carried, f.compensation
+SELECT f.key, CASE WHEN f.compensates IS NULL THEN (
+        SELECT count(*) FROM unique_key AS u JOIN flow AS g ON g.key = u.job
+        WHERE u.kind = f.kind AND u.key = :singleton AND g.finished_at IS NULL) ELSE 0 END AS is_taken,
+    (SELECT count(s.carried_from) FROM stage AS s WHERE s.job = f.key) AS has_carried, f.compensation
 FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys));
 
 -- name: insert_aliases
@@ -521,15 +521,18 @@ SELECT w.state, 1 AS alive FROM worker AS w WHERE w.expires_at > :now AND w.stat
 
 -- name: unregistered_claims
 -- row: UnregisteredClaimRow(worker, at)
-SELECT substr(coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), 8) AS worker, eb.ts AS at
+SELECT l.worker, l.at
 FROM (
-    SELECT c.id AS value FROM event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
-    ORDER BY c.ts DESC LIMIT :scan
-) AS i JOIN event_batch AS eb ON eb.id = i.value JOIN task AS t ON t.key = coalesce(eb.entity, json_extract(eb.varied, '$.entity[' || (i.value - eb.id) || ']'))
-    JOIN queue AS q ON q.key = t.queue JOIN namespace AS n ON n.key = q.ns
-WHERE n.name = :namespace AND q.name = :queue AND NOT EXISTS (
-    SELECT 1 FROM worker AS w WHERE w.ns = n.key AND w.name = substr(coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), 8))
-ORDER BY eb.ts DESC LIMIT 1;
+    SELECT substr(coalesce(eb.actor, json_extract(eb.varied, '$.actor[' || (i.value - eb.id) || ']')), 8) AS worker, eb.ts AS at,
+        (SELECT t.queue FROM task AS t WHERE t.key = coalesce(eb.entity, json_extract(eb.varied, '$.entity[' || (i.value - eb.id) || ']'))) AS queue
+    FROM (
+        SELECT c.id AS value FROM event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
+        ORDER BY c.ts DESC LIMIT :scan
+    ) AS i JOIN event_batch AS eb ON eb.id = (SELECT max(x.id) FROM event_batch AS x WHERE x.id <= i.value)
+) AS l JOIN queue AS q ON q.key = l.queue JOIN namespace AS n ON n.key = q.ns
+WHERE n.name = :namespace AND q.name = :queue
+    AND (SELECT count(*) FROM worker AS w WHERE w.ns = n.key AND w.name = l.worker) = 0
+ORDER BY l.at DESC LIMIT 1;
 
 -- name: position
 SELECT (SELECT count(*) FROM (

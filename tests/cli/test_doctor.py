@@ -90,6 +90,37 @@ def test_work_that_nobody_does_is_told(place: Place, monkeypatch: pytest.MonkeyP
     assert (found["janitor"], found["queue"]) == ("warn", "warn")
 
 
+def test_tasks_that_no_worker_claims_are_told_with_the_command_that_starts_one(place: Place) -> None:
+    submit(place.engine, "send", queue="mail")
+    submit(place.engine, "print", queue="mail")
+    submit(place.engine, "send", queue="post", delay_s=60)
+    assert workers_of(place) == [
+        ("warn", "no worker is alive, and queue 'mail' has ready tasks",
+         "start one, `onetray worker --app MODULE:APP --queues mail`"),
+    ]  # fmt: skip
+    beat(place, "w1", queues=("post",))
+    assert workers_of(place)[0][1] == "no registered worker claims from queue 'mail', and queue 'mail' has ready tasks"
+    beat(place, "w2", queues=("mail:5",), kinds=("send",))
+    ((verdict, said, next_step),) = workers_of(place)
+    assert (verdict, "none of them knows the kind 'print'" in said) == ("warn", True)
+    assert next_step.startswith("start one whose app has it")
+    beat(place, "w3", queues=("mail",))
+    assert workers_of(place) == [("ok", "3 workers alive", "")]
+
+
+def test_only_the_first_queues_that_nobody_claims_from_are_listed(place: Place) -> None:
+    for number in range(12):
+        submit(place.engine, queue=f"queue-{number:02}")
+    beat(place, "w1", queues=("other",))
+    found = workers_of(place)
+    assert (len(found), found[-1][1][:25]) == (11, "2 more queues and kinds h")
+
+
+def workers_of(place: Place) -> list[tuple[str, str, str]]:
+    found = told("doctor", *place.at)["checks"]
+    return [(c["verdict"], c["said"], c["next_step"]) for c in found if c["name"] == "workers"]
+
+
 def test_an_old_library_and_a_full_disk_are_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_facts, "sqlite_library", lambda: (3, 40, 1))
     monkeypatch.setattr(server_facts, "free_bytes", lambda store: 1_000)

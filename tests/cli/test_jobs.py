@@ -15,6 +15,7 @@ from onetray.engine.flow_api import FlowApi
 from onetray.engine.flows import advance
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, onetray, told
+from tests.support.listening import register
 from tests.support.tasks import UNKNOWN_ID, in_state, running, submit, take
 
 
@@ -192,8 +193,16 @@ def test_a_tree_cuts_large_stages(place: Place) -> None:
 
 def test_an_explanation_says_who_holds_it_and_until_when(place: Place) -> None:
     ready, later = submit(place.engine), submit(place.engine, delay_s=7200)
+    assert (
+        "no_worker: no worker is alive: start one, `onetray worker"
+        in called("jobs", "explain", ready, *place.at).stdout
+    )
+    assert told("jobs", "explain", ready, *place.at)["before_it"] == 0
+    register(place.engine)
     assert "nothing blocks it" in called("jobs", "explain", ready, *place.at).stdout
-    assert re.search(r"delayed: .* ends in 119 min, \d{4}-", called("jobs", "explain", later, *place.at).stdout)
+    assert re.search(
+        r"delayed: .* it may run at \d{4}-.* UTC, in 119 min\n", called("jobs", "explain", later, *place.at).stdout
+    )
     take(place.engine, worker="w7")
     reasons = told("jobs", "explain", ready, *place.at)["reasons"]
     assert [(r["code"], r["held_by"]) for r in reasons] == [("assigned", "w7")]
@@ -202,6 +211,7 @@ def test_an_explanation_says_who_holds_it_and_until_when(place: Place) -> None:
 
 
 def test_an_explanation_says_that_there_are_more_before_it_than_were_counted(place: Place) -> None:
+    register(place.engine)
     place.engine.call(SubmitMany(like=Submit(kind="sync"), payloads=[None] * 1000))
     last, later = submit(place.engine), submit(place.engine)
     said = {id_: called("jobs", "explain", id_, *place.at).stdout for id_ in (last, later)}
@@ -216,13 +226,13 @@ def test_actions_are_what_the_lifecycle_allows(place: Place) -> None:
     flow = place.flow()
     assert called("jobs", "actions", flow, *place.at).stdout.split() == ["pause", "cancel"]
     over = in_state(place.engine, "succeeded", queue="other").id
-    assert told("jobs", "actions", over, *place.at)["actions"] == []
+    assert told("jobs", "actions", over, *place.at)["actions"] == ["retry", "redrive"]
 
 
 def test_who_cancels_and_why_stands_in_the_log(place: Place) -> None:
     task = submit(place.engine)
     done = called("jobs", "cancel", task, *place.at, "--reason", "not needed", LOGNAME="ann")
-    assert (done.exit_code, done.stdout) == (0, f"task {task} is cancelled\n")
+    assert (done.exit_code, done.stdout) == (0, f"task {task} is cancelled; allowed now: retry, redrive\n")
     event = place.engine.events(task)[-1]
     assert (event.actor, event.cause) == ("user:ann", "not needed")
 

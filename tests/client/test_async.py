@@ -36,8 +36,9 @@ def test_submit_and_result_are_awaited(app: Onetray, engine: Engine, double) -> 
         assert await job.explain() is not None
         many = await double.aio.submit_many([{"n": 3}, {"n": -1}])
         assert await many[0].result(20) == 6
-        with pytest.raises(JobFailed, match="negative"):
+        with pytest.raises(JobFailed, match="negative") as raised:
             await many[1].result(20)
+        assert (raised.value.task, raised.value.error_class) == (many[1].id, "PermanentError")
         assert await (await many[1].retry()).wait(20) == "failed"
 
     with app.worker():

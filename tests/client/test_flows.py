@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from onetray import Engine, InvalidInput, JobFailed, Onetray, PermanentError, ctx
+from onetray import Engine, InvalidInput, Job, JobFailed, Onetray, PermanentError, ctx
 from onetray.domain.commands import Succeed, ticket
 from onetray.testing import Harness
 from tests.support.waits import yield_once
@@ -203,6 +203,57 @@ def test_a_condition_that_raises_fails_its_stage(app: Onetray, harness: Harness)
     harness.drain()
     with pytest.raises(JobFailed, match="is failed"):
         job.result(0)
+
+
+def test_a_failed_flow_says_which_task_of_which_stage_failed_and_why(app: Onetray, anywhere: Harness) -> None:
+    flow = app.flow("news")
+    fetch = flow.stage(name="fetch")(lambda: [1, 2])
+
+    @flow.stage(each=fetch)
+    def parse(item: int) -> int:
+        if item == 2:
+            raise PermanentError("not a feed")
+        return item
+
+    flow.stage(name="publish")(lambda parse: parse)
+    job = flow.submit()
+    anywhere.drain()
+    with pytest.raises(JobFailed) as raised:
+        job.result(0)
+    why = raised.value
+    failed = [
+        task for task in anywhere.engine.stage_tasks(job_stages(anywhere, job)["parse"]) if task.state == "failed"
+    ]
+    assert (why.job, why.state, why.stage, why.task) == (job.id, "failed", "parse", failed[0].id)
+    assert (why.error_class, why.error_message) == ("PermanentError", "not a feed")
+    assert str(why).startswith(f"job {job.id} is failed: task ")
+    assert str(why).endswith(" of stage 'parse': PermanentError: not a feed")
+    assert why.error == {"message": "1 of 3 stages failed"}
+    assert f"onetray jobs retry {job.id}" in job.explain()[0].message
+
+
+def test_a_rejected_flow_says_who_rejected_it(app: Onetray, anywhere: Harness) -> None:
+    flow = app.flow("gate")
+    flow.stage(name="pay", approve="ann")(lambda: 1)
+    job = flow.submit()
+    anywhere.engine.reject_stage(job_stages(anywhere, job)["pay"], actor_name="ann", note="too much")
+    with pytest.raises(JobFailed, match=r"is failed: stage 'pay': rejected by user:ann: too much") as raised:
+        job.result(0)
+    assert (raised.value.stage, raised.value.task, raised.value.error_class) == ("pay", None, None)
+
+
+def test_a_flow_that_missed_its_deadline_says_so(app: Onetray, harness: Harness) -> None:
+    flow = app.flow("slow", deadline_s=5)
+    flow.stage(name="only")(lambda: 1)
+    job = flow.submit()
+    harness.advance(6)
+    with pytest.raises(JobFailed, match=r"is failed: .*deadline") as raised:
+        job.result(0)
+    assert (raised.value.stage, raised.value.task) == (None, None)
+
+
+def job_stages(harness: Harness, job: Job[Any]) -> dict[str, str]:
+    return {stage.name: stage.id for stage in harness.engine.stages(job.id)}
 
 
 def test_an_approval_reaches_the_function(app: Onetray, anywhere: Harness) -> None:

@@ -46,6 +46,8 @@ def test_a_failure_is_told_with_its_facts(app: Onetray, anywhere: Harness) -> No
         job.result(0)
     assert (raised.value.job, raised.value.state) == (job.id, "failed")
     assert "no such mailbox" in raised.value.error["detail"]["traceback"]
+    assert (raised.value.task, raised.value.stage) == (job.id, None)
+    assert (raised.value.error_class, raised.value.error_message) == ("PermanentError", "no such mailbox")
 
 
 def test_a_cancelled_job_has_no_result(double, harness: Harness) -> None:

@@ -23,7 +23,7 @@ HELD = ["assigned", "running"]
 def test_what_nobody_holds_is_cancelled_at_once(engine: Engine, clock: VirtualClock, start: str, hard: bool) -> None:
     made = in_state(engine, start)
     receipt = engine.cancel(made.id, hard=hard, actor_name="ann", cause="changed her mind")
-    assert (receipt.state, receipt.actions) == (CANCELLED, ())
+    assert (receipt.state, receipt.actions) == (CANCELLED, ("retry", "redrive"))
     task, event = engine.task(made.id), last(engine, made.id)
     assert (task.finished_at, task.held_by, task.held_why) == (clock.now(), None, None)
     assert (event.actor, event.cause, event.was) == ("user:ann", "changed her mind", start)

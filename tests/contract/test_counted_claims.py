@@ -10,6 +10,7 @@ from onetray.domain.errors import LeaseLost
 from onetray.domain.lifecycle import ASSIGNED, DEAD_LETTERED, FAILED, QUEUED, SUCCEEDED
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
+from tests.support.listening import register
 from tests.support.tasks import settle, state, submit, take, types
 
 ONCE = Policy(max_attempts=1)
@@ -54,6 +55,7 @@ def test_without_dead_letters_the_task_fails_from_assigned(engine: Engine, clock
 
 
 def test_with_attempts_left_it_is_queued_after_the_backoff(engine: Engine, clock: VirtualClock) -> None:
+    register(engine)
     id_ = submit(engine, policy=Policy(max_attempts=2, backoff_base_s=10, jitter=False))
     take(engine, expiry_counts=True)
     expire(engine, clock)

@@ -14,6 +14,7 @@ from onetray.domain.flow import Placed, StageSpec, TaskSpec
 from onetray.engine import Engine, deletion
 from onetray.engine.deletion import Deletion
 from tests.support.engines import engine_on, must_verify
+from tests.support.listening import register
 from tests.support.tasks import counts, in_state, running, settle, submit
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -200,6 +201,7 @@ def test_what_points_to_a_deleted_task_can_still_be_read(engine: Engine) -> None
     again = engine.redrive(dead.id).id or ""
     engine.delete_job(dead.id)
     assert engine.task(again).retry_of is None
+    register(engine)
     assert engine.explain(again) == []
     assert engine.dead_letters() == []
 

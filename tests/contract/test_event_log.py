@@ -32,6 +32,7 @@ from onetray.store.event_log import (
 )
 from onetray.store.event_rows import EventBatch
 from tests.support.engines import must_verify
+from tests.support.listening import register
 
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 KEYS = st.lists(st.integers(1, 2**60), min_size=1, max_size=30, unique=True)
@@ -201,6 +202,7 @@ def test_a_long_history_is_put_away_page_by_page(engine: Engine, clock: VirtualC
     assert [e.version for e in history] == list(range(1, 2 * PAGE + 2))
     assert history == engine.feed.read(0, 1_000).events
     assert engine.events(task.id, after=history[-3].id) == history[-2:]
+    register(engine)
     assert engine.explain(task.id) == []
     (last,) = engine.claim(worker="w")
     engine.succeed(last)

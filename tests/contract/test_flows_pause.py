@@ -12,6 +12,7 @@ from onetray.domain.flow import Approval, Placed, StageSpec, TaskSpec
 from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.flows import history, how, last, run_all, tasks_of, types
+from tests.support.listening import register
 from tests.support.tasks import settle, take, written
 
 
@@ -229,6 +230,7 @@ def test_a_stage_that_waits_takes_tasks_and_starts_them_after_its_approval(engin
     counts = engine.stage(stage).counts
     assert counts.created == (0 if when == "once more" else len(own) + 2)
     engine.approve_stage(stage)
+    register(engine)
     assert {b.code for b in engine.explain(added[0])} == set()
     assert added[0] in [task.id for task in engine.claim(worker="w", limit=10)]
     assert engine.task(added[1]).state == "queued"

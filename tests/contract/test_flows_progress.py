@@ -168,9 +168,9 @@ def test_the_actions_of_flows_and_stages_are_those_of_the_table(engine: Engine, 
     ):  # fmt: skip
         act()
         seen, stage = engine.flow(flow.id, actor=actor), engine.stage(flow.stages[0], actor=actor)
-        assert seen.actions == FLOW.actions(seen.state, actor)
+        assert seen.actions == (FLOW.actions(seen.state, actor) or (("retry",) if seen.finished_at else ()))
         assert stage.actions == STAGE.actions(stage.state, actor)
-    assert engine.flow(flow.id, actor=actor).actions == ()
+    assert engine.flow(flow.id, actor=actor).actions == ("retry",)
 
 
 def test_what_a_user_may_do_next_is_in_every_answer(engine: Engine) -> None:

@@ -17,6 +17,7 @@ from onetray.store.postgres import PostgresTx
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
+from tests.support.listening import register
 from tests.support.tasks import state, submit, take
 
 
@@ -47,6 +48,7 @@ def test_a_lease_larger_than_the_limit_is_taken_back_whole(engine: Engine, clock
 
 
 def test_a_damaged_task_does_not_keep_the_others_from_being_taken_back(engine: Engine, clock: VirtualClock) -> None:
+    register(engine)
     ids = [submit(engine) for _ in range(4)]
     engine.claim(worker="w", limit=2)
     engine.claim(worker="w", limit=2)

@@ -37,6 +37,7 @@ from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.support.cases import each_case
 from tests.support.drive import all_states, begun, events_of, flow_state, run, stage, stage_states, task_states
+from tests.support.listening import register
 from tests.support.seeds import row, ticked_off
 from tests.support.tasks import last, running, settle, state, take
 
@@ -356,6 +357,7 @@ def test_task_in_progress_to_failed_when_attempts_are_exhausted(engine: Engine, 
 
 @row("task, by the system: CREATED → PENDING")
 def test_task_is_pending_when_it_is_created(engine: Engine) -> None:
+    register(engine)
     flow = job(engine)
     added = engine.add_stage(flow.id, StageSpec("a"))
     (task,) = engine.add_tasks(added.id, [TaskSpec("x")]).tasks

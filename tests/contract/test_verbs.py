@@ -100,6 +100,7 @@ ALLOWED: dict[str, dict[str, list[str]]] = {
         "running": ["cancel"],
         "blocked": ["resume", "cancel"],
         "waiting_input": ["resume", "cancel"],
+        **{state: ["retry", "redrive"] for state in ("succeeded", "failed", "cancelled", "dead_lettered")},
     },
     SYSTEM: {
         "queued": ["cancel", "time_out", "dead_letter", "carry_over", "carry_over_failed", "carry_over_dead"],

@@ -15,7 +15,7 @@ ANSWERS = ("approve", "reject", "skip", "wait", "seal")
 
 def test_a_queued_task_is_cancelled_at_once(shop: TestClient, queue: str) -> None:
     placed = post(shop, f"/jobs/{submit(shop, queue)}/cancel", {"reason": "not needed"})
-    assert (placed["state"], placed["actions"]) == ("cancelled", [])
+    assert (placed["state"], placed["actions"]) == ("cancelled", ["retry", "redrive"])
     assert get(shop, f"/jobs/{placed['id']}/events")["events"][-1]["cause"] == "not needed"
 
 

@@ -12,6 +12,7 @@ from onetray.engine import Engine
 from onetray.http.json_answers import iso_time, micros
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, submit, ticket
 from tests.support.cases import each_case
+from tests.support.listening import register
 
 FLOW: dict[str, Any] = {
     "name": "news",
@@ -271,11 +272,14 @@ def test_an_ended_job_is_deleted_and_an_open_one_is_not(shop: TestClient, shared
     assert [(e["type"], e["cause"]) for e in events] == [("job.deleted", "as asked")]
 
 
-def test_explain_says_what_stands_in_the_way(shop: TestClient, queue: str) -> None:
+def test_explain_says_what_stands_in_the_way(shop: TestClient, shared_engine: Engine, queue: str) -> None:
     submit(shop, queue)
+    lonely = get(shop, f"/jobs/{submit(shop, queue, priority=1)}/explain")
+    assert ([r["code"] for r in lonely["reasons"]], lonely["before_it"]) == (["no_worker"], 0)
+    register(shared_engine, queue, name=queue)
     ready, late = submit(shop, queue), submit(shop, queue, delay_s=60)
     assert get(shop, f"/jobs/{ready}/explain") == {
-        "id": ready, "entity": "task", "reasons": [], "before_it": 1, "more_before_it": False,
+        "id": ready, "entity": "task", "reasons": [], "before_it": 2, "more_before_it": False,
     }  # fmt: skip
     reasons = get(shop, f"/jobs/{late}/explain")["reasons"]
     assert len(reasons) == 1
@@ -286,6 +290,8 @@ def test_actions_are_the_lifecycles(shop: TestClient, queue: str) -> None:
     assert get(shop, f"/jobs/{submit(shop, queue)}/actions")["actions"] == ["cancel"]
     made = post(shop, "/jobs", FLOW, 201)["id"]
     assert get(shop, f"/jobs/{made}/actions")["actions"] == ["pause", "cancel"]
+    post(shop, f"/jobs/{made}/cancel")
+    assert get(shop, f"/jobs/{made}/actions")["actions"] == ["retry"]
 
 
 def test_progress_is_what_a_task_said_or_a_flows_numbers(shop: TestClient, queue: str) -> None:

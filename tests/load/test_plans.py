@@ -42,7 +42,9 @@ READS = {
     "key_of_job", "entity_of_id", "list_jobs", "next_tasks", "next_flows", "count_events", "times_of_ended",
     "log_and_progress", "kinds_of_ids", "batches_of_entities", "queues_with_work", "reports_of_flow",
     "tasks_of_events", "parents_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows",
-    "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by", "shares_of_tasks", "shares_of_stages",
+    "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by", "explain", "error_of_task", "redrive_facts",
+    "workers_by_sort", "any_worker_alive", "unregistered_claims", "kinds_in_stage", "failed_stages", "retry_facts",
+    "states_of_needs", "spawner", "shares_of_tasks", "shares_of_stages",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -194,6 +196,15 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "shares_of_tasks": {"ids": crowd.ids(limit), "namespace": "default"},
         "prune_aliases": {"keys": keys},
         "queues_with_work": {"keys": [queue]},
+        "explain": {
+            "id": crowd.ids(1)[0], "namespace": "default", "run": RUN, "rescheduled": "task.rescheduled",
+            "cancel_requested": "task.cancel_requested", "flow_paused": FLOW.pause.event,
+        },
+        "error_of_task": {"id": crowd.ids(1)[0], "namespace": "default"}, "redrive_facts": {"keys": keys},
+        "workers_by_sort": {"namespace": "default", "limit": 1000}, "any_worker_alive": {"running": "running"},
+        "unregistered_claims": {
+            "claimed": TASK.claim.event, "since": 0, "scan": limit, "namespace": "default", "queue": "default",
+        },
         "last_cursor": {"keys": keys}, "log_and_progress": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
     }  # fmt: skip
     return every[name] if name in every else of_flows(name, crowd, limit)
@@ -246,6 +257,9 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "prune_stages": {"keys": stages}, "prune_tasks": {"keys": members}, "prune_flow_events": {"keys": flows},
         "prune_flow_events_by_id": {"job": flows, "key": [event_of(key) for key in flows]},
         "paused_by": {"flow": flow, "type": FLOW.pause.event},
+        "kinds_in_stage": {"stage": crowd.big, "scan": limit, "limit": 20}, "failed_stages": {"job": flow},
+        "retry_facts": {"keys": flows, "singleton": "singleton"}, "states_of_needs": {"keys": members},
+        "spawner": {"key": members[0]},
         "prune_dependencies": {"keys": members}, "prune_logs": {"keys": members},
         "prune_dead_letters": {"keys": members},
         "job_to_delete": {"id": id_, "ns": 1}, "members_to_delete": page,
@@ -292,7 +306,7 @@ OTHERS = (
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
     "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases", "ids_of_tasks", "ended_tasks",
-    "shares_of_tasks",
+    "redrive_facts", "error_of_task", "workers_by_sort", "any_worker_alive", "explain", "shares_of_tasks",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
@@ -310,16 +324,21 @@ FOR_FLOWS = (
     "results_before", "results_needed", "batches_of_flows", "batches_of_entities", "parents_of_events",
     "contexts_of_flow",
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
-    "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow", "shares_of_stages",
+    "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow", "kinds_in_stage", "failed_stages",
+    "retry_facts", "states_of_needs", "spawner", "unregistered_claims", "shares_of_stages",
 )  # fmt: skip
-OF_A_STAGE = {"tasks_of_stage", "results_of_stage"}
+OF_A_STAGE = {"tasks_of_stage", "results_of_stage", "kinds_in_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
 FEW = {
     "held_in_stages": {"lease", "l", "j"},
     "count_events": {"dead_letter"},
     "pending_tasks_of_flow": {"lease"},
+    **{name: {"worker", "x", "w"} for name in ("workers_by_sort", "any_worker_alive", "unregistered_claims")},
+    **{name: {"dead_letter", "breaker"} for name in ("explain", "redrive_facts")},
+    "retry_facts": {"unique_key"},
 }
-"""What may be read from end to end: there are as many leases as claims, however many tasks there are."""
+"""What may be read from end to end: there are as many leases as claims, however many tasks there are. The crowd has no
+dead letters, no breakers and few unique keys."""
 
 
 def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:
@@ -411,8 +430,8 @@ def test_moves_on_postgres_find_their_rows_by_key(pg: Crowd) -> None:
     try_each(check_move_on_postgres, pg, MOVES, WAYS)
 
 
-# It takes the last row of a walk from the end.
-ONE_FROM_THE_END = {"last_event_id": {"n"}}
+# It takes the last row of a walk from the end; the first of all workers that is alive.
+ONE_FROM_THE_END = {"last_event_id": {"n"}, "any_worker_alive": {"w"}}
 
 
 def check_claim_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:

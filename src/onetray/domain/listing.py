@@ -101,7 +101,7 @@ class JobStatus(NamedTuple):
     """None for a flow."""
     started_at: int | None
     actions: tuple[str, ...]
-    """The transitions that a user may make now."""
+    """What the engine would accept now from a user."""
 
 
 class JobDetails(NamedTuple):

@@ -312,7 +312,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One reason why a task is not claimable: its code, who holds it, and when it ends (None: unknown)."""
+    """One reason why a job does not run, or how it ended: its code, who holds it, and when it ends (None: unknown)."""
 
     code: str
     message: str

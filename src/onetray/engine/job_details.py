@@ -39,7 +39,7 @@ class JobApi(DatabaseReads):
 
     @read(plain)
     def job_status(self, job: str, *, namespace: str = "default") -> JobStatus:
-        """Whether an id belongs to a task or a flow, its state, and the actions that a user may take."""
+        """Whether an id belongs to a task or a flow, its state, and the actions that would be accepted from a user."""
         try:
             task = self._tasks.task(job, namespace=namespace, raw=True)
             return JobStatus(TASK.entity, task.id, task.key, task.state, task.queue, task.started_at, task.actions)

@@ -60,13 +60,17 @@ def _with_unmet_needs(query: Query, members: list[RedriveFacts]) -> set[int]:
     """The tasks that depend on one that has not succeeded, nor has its last successor."""
     asked = [row.key for row in members if row.flow_state not in FLOW.terminal or row.roll_up != STRICT]
     unmet = set()
-    for need in query("unmet_needs", keys=asked, met=SUCCEEDED) if asked else ():
-        last, state = need, None
-        while need.redriven and (later := _successor(query, last.stage, last.key)) is not None:
-            last, state = later, later.state
-        if state is None or (state in TASK.terminal and state != SUCCEEDED):
+    for need in query("states_of_needs", keys=asked) if asked else ():
+        last = need
+        while _has_failed(last.state) and (later := _successor(query, last.stage, last.key)) is not None:
+            last = later
+        if _has_failed(last.state):
             unmet.add(need.task)
     return unmet
+
+
+def _has_failed(state: str) -> bool:
+    return state in TASK.terminal and state != SUCCEEDED
 
 
 def _cannot_be_copied(query: Query, row: RedriveFacts) -> bool:

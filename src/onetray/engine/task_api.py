@@ -57,7 +57,9 @@ class TaskApi(DatabaseReads):
 
     @read(of_task)
     def explain(self, task: str, *, namespace: str = "default") -> list[Blocker]:
-        """Why a task is not running: each reason with its owner and its end. Empty if the task can be claimed now."""
+        """Why a task, a stage or a flow is not running, or how it ended: each reason with its owner and its end.
+
+        Empty if a worker may claim the task now. That no registered worker would is a reason, too."""
         text(namespace, "namespace", self.config.limits.name_chars)
         return explain(self.store, task, namespace)
 

@@ -17,7 +17,7 @@ from onetray.explain.workers import RegisteredWorkers
 from onetray.store.base import Store
 from onetray.store.explain_rows import FlowFacts, StageFacts
 
-SCANNED_TASKS = 1_000
+SCANNED_TASKS = 200
 """Among how many of a stage's newest tasks those that wait are looked for."""
 MAX_KINDS = 20
 """How many queues and kinds of a stage are compared with what workers claim."""

@@ -195,11 +195,13 @@ class RedriveFacts(NamedTuple):
     successor: int | None
 
 
-class UnmetNeedRow(NamedTuple):
+class NeedRow(NamedTuple):
+    """A task that another one depends on."""
+
     task: int
     key: int
     stage: int
-    redriven: int
+    state: str
 
 
 class SpawnerRow(NamedTuple):

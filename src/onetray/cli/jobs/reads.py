@@ -198,7 +198,8 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 @click.argument("id")
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end."""
+    """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end. Of an
+    ended one, explain how it ended and how to run it again."""
     from onetray.explain.tasks import COUNTED, SAY_WHEN, is_claimable
 
     with opened(database) as engine:
@@ -226,7 +227,7 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
 @click.argument("id")
 @common
 def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """List the transitions that the lifecycle allows a user to make now."""
+    """List what would be accepted now from a user: the transitions of the lifecycle, and running an ended job again."""
     with opened(database) as engine:
         located = engine.locate(id, among=ANY, namespace=namespace)
         entity: Any = getattr(engine, located.entity)(located.id, namespace=namespace)

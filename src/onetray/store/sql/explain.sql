@@ -116,15 +116,18 @@ SELECT w.state, 1 AS alive FROM onetray.worker AS w WHERE w.expires_at > {clock}
 -- row: UnregisteredClaimRow
 -- The last claim from a queue by a worker that has not registered, if it is among the last claims of all. Agents, and
 -- workers in other languages, claim without a registration.
-SELECT substr({entry:actor}, 8) AS worker, eb.ts AS at
+SELECT l.worker, l.at
 FROM (
-    SELECT c.id AS value FROM onetray.event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
-    ORDER BY c.ts DESC LIMIT :scan
-) AS i JOIN onetray.event_batch AS eb ON eb.id = i.value JOIN onetray.task AS t ON t.key = {entry:entity}
-    JOIN onetray.queue AS q ON q.key = t.queue JOIN onetray.namespace AS n ON n.key = q.ns
-WHERE n.name = :namespace AND q.name = :queue AND NOT EXISTS (
-    SELECT 1 FROM onetray.worker AS w WHERE w.ns = n.key AND w.name = substr({entry:actor}, 8))
-ORDER BY eb.ts DESC LIMIT 1
+    SELECT substr({entry:actor}, 8) AS worker, eb.ts AS at,
+        (SELECT t.queue FROM onetray.task AS t WHERE t.key = {entry:entity}) AS queue
+    FROM (
+        SELECT c.id AS value FROM onetray.event_batch AS c WHERE c.type = :claimed AND c.ts >= :since
+        ORDER BY c.ts DESC LIMIT :scan
+    ) AS i JOIN {batch_of_i}
+) AS l JOIN onetray.queue AS q ON q.key = l.queue JOIN onetray.namespace AS n ON n.key = q.ns
+WHERE n.name = :namespace AND q.name = :queue
+    AND (SELECT count(*) FROM onetray.worker AS w WHERE w.ns = n.key AND w.name = l.worker) = 0
+ORDER BY l.at DESC LIMIT 1
 
 -- name: position
 -- How many tasks are before this one in its queue, counted up to a limit.

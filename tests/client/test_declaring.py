@@ -58,6 +58,14 @@ def test_a_wrong_rule_is_refused_where_it_is_declared(app: Onetray, rules: dict[
         (lambda app: app.flow("f").stage(kind="x"), "setting 'kind'; settings of a stage: max_attempts"),
         (lambda app: app.worker(concurency=3), "setting 'concurency': did you mean 'concurrency'"),
         (lambda app: app.worker(nonsense=3), "setting 'nonsense'; settings of a worker: concurrency, queues"),
+        (lambda app: app.worker(queues=3), "queues must be a list of names, or one text with commas"),
+        (lambda app: app.worker(queues=[3]), "queues must be a list of names, or one text with commas"),
+        (lambda app: app.worker(name=3), "name must be text"),
+        (lambda app: app.worker(janitor="no"), "janitor must be true or false"),
+        (lambda app: app.task("mail"), r"'mail' is no function: to name a task, write @app.task\(kind=…\)"),
+        (lambda app: app.flow("f").stage("a"), r"'a' is no function: to name a stage, write @flow.stage\(name=…\)"),
+        (lambda app: app.task(dict), "dict: no signature found .*; wrap it in a function"),
+        (lambda app: app.flow(""), "name must have 1 to 200 characters"),
     ],
 )  # fmt: skip
 def test_a_wrong_keyword_is_refused_at_its_own_line(app: Onetray, wrong: Callable[[Onetray], Any], told: str) -> None:

@@ -140,6 +140,11 @@ class FlowDefinition(Generic[C, R]):
         The rules are `name`, `each`, `when`, `approve`, `compensate`, `on_failure`, and those of `@app.task`.
         """
         if function is not None:
+            if not callable(function):
+                raise InvalidInput(
+                    f"{short_repr(function)} is no function: to name a stage, write @flow.stage(name=…)",
+                    field="function",
+                )
             return self._add(function)
         known(rules, StageRules, "setting", "a stage")
         return lambda function: self._add(function, **rules)

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from onetray.app.job import Job, job_by_id
 from onetray.app.rules import FlowRules, Options, TaskRules, WorkerRules, known
 from onetray.app.tasks import TaskDefinition, declare
-from onetray.config import plain_url
-from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
+from onetray.config import Limits, plain_url
+from onetray.domain.checks import text
+from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable, short_repr
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
 from onetray.engine.api import EngineApi
@@ -84,11 +85,16 @@ class Onetray:
         take exception classes, which include their subclasses, or names of classes.
         """
         if function is not None:
+            if not callable(function):
+                raise InvalidInput(
+                    f"{short_repr(function)} is no function: to name a task, write @app.task(kind=…)", field="function"
+                )
             return self.register(declare(self, function))
         known(rules, TaskRules, "setting", "a task")
         return lambda function: self.register(declare(self, function, **rules))
 
     def register(self, task: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
+        """Add a declared task to the app: `@app.task` and `@flow.stage` do this."""
         known = self.tasks.get(task.kind)
         if known is not None and known.function is not task.function:
             raise InvalidInput(f"the kind {task.kind!r} is declared twice: pass another kind= to one", field="kind")
@@ -114,7 +120,7 @@ class Onetray:
         """
         from onetray.app.flows import FlowDefinition
 
-        if name in self.flows:
+        if text(name, "name", Limits().name_chars) in self.flows:
             raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
         self.flows[name] = new = FlowDefinition(self, name, config, results, **rules)
         return new
@@ -181,6 +187,7 @@ class Onetray:
         return old
 
     def close(self) -> None:
+        """Close the engine. The next use opens it again."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None

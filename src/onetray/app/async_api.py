@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from onetray.app.gather_submits import gathering_of
 from onetray.app.job import Job
-from onetray.app.rules import FlowOptions
+from onetray.app.rules import FlowOptions, Options
 from onetray.domain.errors import NotYet
 from onetray.domain.lifecycle import FLOW, TASK
 
@@ -45,6 +45,13 @@ class AsyncOnetray:
     async def job(self, id: str) -> AsyncJob[Any]:
         """The job with this id. Raises NotFound."""
         return AsyncJob(await asyncio.to_thread(self._app.job, id))
+
+    async def submit(
+        self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
+    ) -> AsyncJob[R]:
+        """Submit a task, or the task of a kind, with its arguments as a dict: see Onetray.submit."""
+        definition = self._app.definition(task)
+        return await definition.options(**options).aio.submit(**(payload or {}))
 
 
 class AsyncTask(Generic[P, R]):

@@ -206,7 +206,7 @@ class Onetray:
 
     @property
     def aio(self) -> AsyncOnetray:
-        """The `async` API: `await app.aio.job(id)`."""
+        """The `async` API: `await app.aio.job(id)`, `await app.aio.submit(task, {…})`."""
         from onetray.app.async_api import AsyncOnetray
 
         return AsyncOnetray(self)
@@ -221,12 +221,16 @@ class Onetray:
         self, task: str | TaskDefinition[Any, Any], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
     ) -> Job[Any]:
         """Submit a task, or the task of a kind, with its arguments as a dict. The options are those of `Options`."""
-        definition = self.tasks.get(task) if isinstance(task, str) else task
-        if definition is None and task in self.flows:
+        return self.definition(task).options(**options).submit(**(payload or {}))
+
+    def definition(self, task: str | TaskDefinition[Any, R]) -> TaskDefinition[Any, R]:
+        """The declared task of a kind. Raises InvalidInput."""
+        found = self.tasks.get(task) if isinstance(task, str) else task
+        if found is None and task in self.flows:
             raise InvalidInput(f"{task!r} is a flow: use app.flows[{task!r}].submit(config)", field="task")
-        if definition is None:
+        if found is None:
             raise InvalidInput(f"unknown task {task!r}; declared tasks: {', '.join(sorted(self.tasks))}", field="task")
-        return definition.options(**options).submit(**(payload or {}))
+        return found
 
     def submit_all(
         self, commands: Sequence[Command], connection: Any, of: TaskDefinition[Any, R] | FlowDefinition[Any, R]

@@ -114,7 +114,7 @@ class Onetray:
     def flow(self, name: str, *, config: Any = None, results: Any = None, **rules: Any) -> Any:
         """Declare a flow; `@flow.stage` adds its stages (see docs/flows.md).
 
-        `config` is the type of its config. `results` is the type of its result, such as a TypedDict with a field for
+        `config` is the type of its config. `results` is the type of its result, such as a dataclass with a field for
         each stage; by default a dict. `roll_up` is its roll-up policy, `deadline_s` the time to its end. Further rules
         apply to all its tasks; `redact` also to its config and to the input of its approvals.
         """

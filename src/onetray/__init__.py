@@ -1,9 +1,16 @@
 """onetray: a durable job engine with an explicit, enforced state machine.
 
-    from onetray import Engine
+    from onetray import Onetray
 
-    with Engine.open("sqlite:///jobs.db") as engine:
-        engine.submit("mail", {"to": "ann"})
+    app = Onetray("sqlite:///jobs.db")
+
+    @app.task(retries=3)
+    def send_mail(to: str) -> None: ...
+
+    job = send_mail.submit(to="ann@example.org")
+
+`Onetray` declares tasks and flows, submits them, and runs workers; `Job` is what a submit returns. `Engine` is the
+layer below, for programs that submit, claim and report by themselves.
 
 Owns the public names. Each is loaded when it is first asked for, so that `import onetray` stays cheap and needs no
 database driver.
@@ -17,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onetray.app.async_api import AsyncJob
     from onetray.app.context import TaskContext, ctx
+    from onetray.app.flows import FlowDefinition, StageDefinition
     from onetray.app.job import Job
     from onetray.app.job_parts import Children
     from onetray.app.onetray import Onetray
+    from onetray.app.tasks import TaskDefinition
     from onetray.config import EngineConfig, Limits
     from onetray.domain.clock import SystemClock, VirtualClock
     from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
@@ -106,7 +115,9 @@ _HOME = {
     "onetray.app.onetray": "Onetray",
     "onetray.app.async_api": "AsyncJob",
     "onetray.app.job_parts": "Children",
+    "onetray.app.flows": "FlowDefinition StageDefinition",
     "onetray.app.job": "Job",
+    "onetray.app.tasks": "TaskDefinition",
     "onetray.domain.clock": "SystemClock VirtualClock",
     "onetray.config": "EngineConfig Limits",
     "onetray.app.context": "TaskContext ctx",
@@ -154,6 +165,7 @@ __all__ = [
     "EngineConfig",
     "Event",
     "Flow",
+    "FlowDefinition",
     "FlowError",
     "Forbidden",
     "GuardFailed",
@@ -189,12 +201,14 @@ __all__ = [
     "Receipt",
     "SlowBody",
     "Stage",
+    "StageDefinition",
     "StageSpec",
     "StoreError",
     "SystemClock",
     "Task",
     "TaskCancelled",
     "TaskContext",
+    "TaskDefinition",
     "TaskError",
     "TaskProgress",
     "TaskSpec",

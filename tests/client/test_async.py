@@ -166,6 +166,21 @@ def test_a_bad_call_is_refused_at_the_await(harness: Harness, double) -> None:
     assert harness.engine.tasks() == []
 
 
+def test_a_task_is_submitted_by_its_kind_with_await(app: Onetray, anywhere: Harness, double) -> None:
+    async def main() -> None:
+        job = await app.aio.submit("double", {"n": 2}, priority=3)
+        assert (await job.view()).priority == 3
+        assert (await app.aio.job(job.id)).id == job.id
+        anywhere.drain()
+        assert await job.result(5) == 4
+        with pytest.raises(InvalidInput, match="unknown task 'treble'; declared tasks: double"):
+            await app.aio.submit("treble")
+        with pytest.raises(InvalidInput, match="did you mean 'priority'"):
+            await app.aio.submit(double, {"n": 2}, prio=3)
+
+    asyncio.run(main())
+
+
 def test_options_hold_for_async_submits_too(harness: Harness, double) -> None:
     async def main() -> None:
         first = await double.options(idempotency_key="k").aio.submit(n=1)

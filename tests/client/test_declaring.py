@@ -1,11 +1,14 @@
 """What may be declared, and how it is refused."""
 
+import sys
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pytest
+import typing_extensions
 
 from onetray import InvalidInput, Onetray, PermanentError
 from onetray.testing import Harness
@@ -58,6 +61,14 @@ def test_a_wrong_rule_is_refused_where_it_is_declared(app: Onetray, rules: dict[
         (lambda app: app.flow("f").stage(kind="x"), "setting 'kind'; settings of a stage: max_attempts"),
         (lambda app: app.worker(concurency=3), "setting 'concurency': did you mean 'concurrency'"),
         (lambda app: app.worker(nonsense=3), "setting 'nonsense'; settings of a worker: concurrency, queues"),
+        (lambda app: app.worker(queues=3), "queues must be a list of names, or one text with commas"),
+        (lambda app: app.worker(queues=[3]), "queues must be a list of names, or one text with commas"),
+        (lambda app: app.worker(name=3), "name must be text"),
+        (lambda app: app.worker(janitor="no"), "janitor must be true or false"),
+        (lambda app: app.task("mail"), r"'mail' is no function: to name a task, write @app.task\(kind=…\)"),
+        (lambda app: app.flow("f").stage("a"), r"'a' is no function: to name a stage, write @flow.stage\(name=…\)"),
+        (lambda app: app.task(dict), "dict: no signature found .*; wrap it in a function"),
+        (lambda app: app.flow(""), "name must have 1 to 200 characters"),
     ],
 )  # fmt: skip
 def test_a_wrong_keyword_is_refused_at_its_own_line(app: Onetray, wrong: Callable[[Onetray], Any], told: str) -> None:
@@ -118,6 +129,23 @@ def test_results_of_a_flow_have_the_type_that_it_declares(app: Onetray, anywhere
     job = flow.submit()
     anywhere.drain()
     assert job.result(0) == app.job(job.id).result(0) == Results(date(2026, 1, 2))
+    flow.results_type = int
+    with pytest.raises(InvalidInput, match="the results of flow calendar: Input should be a valid integer"):
+        job.result(0)
+
+
+@pytest.mark.parametrize("field", ["config", "results"])
+def test_a_typed_dict_is_one_that_can_be_checked(app: Onetray, harness: Harness, field: str) -> None:
+    plain, extended = typing.TypedDict("plain", {"n": int}), typing_extensions.TypedDict("extended", {"n": int})
+    if sys.version_info < (3, 12):
+        with pytest.raises(InvalidInput, match=f"{field}: before Python 3.12 use the TypedDict of typing_extensions"):
+            app.flow("f", **{field: plain})
+        plain = extended
+    flow = app.flow("f", **{field: plain})
+    flow.stage(name="n")(lambda: 3)
+    job = flow.submit({"n": 1})
+    harness.drain()
+    assert job.result(0) == {"n": 3}
 
 
 def test_an_async_function_does_not_run_in_a_thread(app: Onetray) -> None:

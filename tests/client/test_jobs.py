@@ -118,6 +118,43 @@ def test_more_log_lines_than_a_page_are_all_read(double, harness: Harness) -> No
     assert [line.line for line in job.logs()] == [f"{page}/{n}" for page in range(3) for n in range(500)]
 
 
+def test_the_log_of_a_flow_is_that_of_all_its_tasks(app: Onetray, anywhere: Harness) -> None:
+    flow = app.flow("talk")
+
+    @flow.stage(each=range(3))
+    def say(item: int) -> None:
+        ctx.progress(item, 3)
+        ctx.log(f"line {item}", n=item)
+
+    job = flow.submit()
+    assert list(job.logs()) == []
+    anywhere.drain()
+    assert [(line.level, line.line, line.data) for line in job.logs()] == [
+        ("info", f"line {n}", {"n": n}) for n in range(3)
+    ]
+    assert list(job.logs(follow=True)) == list(job.logs())
+
+
+def test_progress_between_the_lines_of_a_flow_ends_no_page(app: Onetray, harness: Harness) -> None:
+    flow = app.flow("long")
+    flow.stage(name="many", each=range(1_001))(lambda item: None)
+    job = flow.submit()
+    *silent, last = harness.engine.claim(worker="w", limit=1_001)
+    for held in (*silent, last):
+        harness.engine.say_progress(held, 1)
+    harness.engine.log(last, "at last")
+    assert [line.line for line in job.logs()] == ["at last"]
+
+
+def test_what_a_flow_takes_a_task_does_not(app: Onetray, double, anywhere: Harness) -> None:
+    flow = app.flow("one")
+    flow.stage(name="only")(lambda: 1)
+    with pytest.raises(InvalidInput, match=r"a task has no stages: use result\(\)"):
+        double.submit(n=1).results()
+    with pytest.raises(InvalidInput, match=r"a flow takes no input: answer its waiting task with answer\(\)"):
+        flow.submit().resume(3)
+
+
 def test_a_job_that_has_failed_can_be_retried_as_a_new_one(app: Onetray, anywhere: Harness) -> None:
     broken = [True]
 

@@ -296,9 +296,11 @@ def test_actions_are_the_lifecycles(shop: TestClient, queue: str) -> None:
 
 def test_progress_is_what_a_task_said_or_a_flows_numbers(shop: TestClient, queue: str) -> None:
     id_ = submit(shop, queue)
-    assert get(shop, f"/jobs/{id_}/progress")["said"] is None
+    before = get(shop, f"/jobs/{id_}/progress")
+    assert (before["said"], before["percentage"]) == (None, None)
     post(shop, f"/tasks/{id_}/progress", ticket(claim(shop, queue)[0], done=1, total=2, message="half"))
-    assert get(shop, f"/jobs/{id_}/progress")["said"]["message"] == "half"
+    half = get(shop, f"/jobs/{id_}/progress")
+    assert (half["said"]["message"], half["percentage"]) == ("half", 50)
     far = get(shop, f"/jobs/{post(shop, '/jobs', FLOW, 201)['id']}/progress")
     assert (far["percentage"], far["counts"]["total"]) == (0, 4)
 

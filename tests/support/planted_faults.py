@@ -672,6 +672,22 @@ HTTP = (
         look_in=("contract/test_flow_errors.py",),
     ),
     Fault(
+        name="unreached-stages-left-out",
+        harm="The percentage of a failed flow leaves out the stages that it did not reach.",
+        file="domain/progress.py",
+        old="if failed or stage != SKIPPED]",
+        new="if stage != SKIPPED]",
+        look_in=("contract/test_flows_progress.py",),
+    ),
+    Fault(
+        name="children-of-siblings",
+        harm="A job shows the jobs of another one with the same correlation id as its own.",
+        file="app/job_parts.py",
+        old="if causes[other.id] in parents]",
+        new="if causes[other.id]]",
+        look_in=("client/test_answers.py",),
+    ),
+    Fault(
         name="part-of-an-event-twice",
         harm="A client that is cut off between two frames of one event receives the first one again.",
         file="http/streams/job.py",

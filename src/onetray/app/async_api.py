@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from onetray.app.gather_submits import gathering_of
 from onetray.app.job import Job
-from onetray.app.rules import FlowOptions
+from onetray.app.rules import FlowOptions, Options
 from onetray.domain.errors import NotYet
 from onetray.domain.lifecycle import FLOW, TASK
 
@@ -46,6 +46,13 @@ class AsyncOnetray:
         """The job with this id. Raises NotFound."""
         return AsyncJob(await asyncio.to_thread(self._app.job, id))
 
+    async def submit(
+        self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
+    ) -> AsyncJob[R]:
+        """Submit a task, or the task of a kind, with its arguments as a dict: see Onetray.submit."""
+        definition = self._app.definition(task)
+        return await definition.options(**options).aio.submit(**(payload or {}))
+
 
 class AsyncTask(Generic[P, R]):
     """A task whose submits are awaited."""
@@ -54,9 +61,11 @@ class AsyncTask(Generic[P, R]):
         self._task = task
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> AsyncJob[R]:
+        """Submit the task to its queue. It is durable when this returns."""
         return (await self._send([self._task.command(args, kwargs)]))[0]
 
     async def submit_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncJob[R]]:
+        """Submit one task for each dict of arguments: see TaskDefinition.submit_many."""
         task, calls = self._task, list(calls)
         if task.submit_options.get("connection") is not None:
             return await self._send(task.commands(calls))
@@ -76,6 +85,7 @@ class AsyncFlow(Generic[C, R]):
     async def submit(
         self, config: C | dict[str, Any] | None = None, *, connection: Any = None, **options: Unpack[FlowOptions]
     ) -> AsyncJob[R]:
+        """Check the config and submit the flow. It is durable when this returns."""
         command = self._flow.command(config, options)
         return AsyncJob((await _submit(self._flow.app, [command], connection, self._flow))[0])
 
@@ -100,12 +110,15 @@ class AsyncJob(Generic[R]):
         return repr(self.job)
 
     async def state(self) -> str:
+        """Its state now."""
         return (await self.view()).state
 
     async def view(self) -> TaskView | Flow:
+        """The whole Task or Flow as it is now."""
         return await asyncio.to_thread(self.job.view)
 
     async def wait(self, timeout_s: float | None = None) -> str:
+        """Wait until the job has ended, and return its final state. Raises NotYet after the timeout."""
         machine, notifier = FLOW if self.job.entity == "flow" else TASK, notifier_of(self.job.app.engine.wake)
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -119,22 +132,28 @@ class AsyncJob(Generic[R]):
             await notifier.wait(seen, left)
 
     async def result(self, timeout_s: float | None = None) -> R:
+        """Wait for the result and return it. Raises JobFailed if the job ended without one."""
         await self.wait(timeout_s)
         return await asyncio.to_thread(self.job.outcome)
 
     async def results(self) -> dict[str, Any]:
+        """The result of each stage of a flow, by stage name, also before the end."""
         return await asyncio.to_thread(self.job.results)
 
     async def progress(self) -> Progress:
+        """How much of it is done: see Job.progress."""
         return await asyncio.to_thread(self.job.progress)
 
     async def children(self, *, limit: int = 1_000) -> Children:
+        """The stages and tasks of a flow, and the jobs that the job's handlers submitted: see Job.children."""
         return await asyncio.to_thread(self.job.children, limit=limit)
 
     def events(self, *, follow: bool = False) -> AsyncIterator[Event]:
+        """Its events, in order; with `follow`, until the job has ended."""
         return self._pages(self.job.events_after, lambda event: event.id, follow)
 
     def logs(self, *, follow: bool = False) -> AsyncIterator[LogLine]:
+        """The log lines of its handlers; with `follow`, until the job has ended."""
         return self._pages(self.job.logs_after, lambda line: line.cursor, follow)
 
     async def _pages(
@@ -155,26 +174,33 @@ class AsyncJob(Generic[R]):
                 await notifier.wait(seen, notifier.poll_s)
 
     async def errors(self) -> list[FlowError]:
+        """What went wrong: see Job.errors."""
         return await asyncio.to_thread(self.job.errors)
 
     async def explain(self) -> list[Blocker]:
+        """Why the job does not run: see Job.explain."""
         return await asyncio.to_thread(self.job.explain)
 
     async def cancel(self, *, hard: bool = False, by: str = "anonymous") -> str:
+        """Request cancellation, or with `hard` cancel at once. Returns the state."""
         return await asyncio.to_thread(self.job.cancel, hard=hard, by=by)
 
     async def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
+        """Resume a paused flow, or a paused task with this input. Returns the state."""
         return await asyncio.to_thread(self.job.resume, input, by=by)
 
     async def approve(
         self, stage: str | None = None, *, input: Any = None, note: str | None = None, by: str = "anonymous"
     ) -> str:
+        """Approve the stage of a flow that waits for it: see Job.approve."""
         return await asyncio.to_thread(self.job.approve, stage, input=input, note=note, by=by)
 
     async def reject(self, stage: str | None = None, *, note: str | None = None, by: str = "anonymous") -> str:
+        """Reject the stage of a flow that waits for approval: see Job.reject."""
         return await asyncio.to_thread(self.job.reject, stage, note=note, by=by)
 
     async def answer(self, input: Any, *, task: str | None = None, by: str = "anonymous") -> str:
+        """Resume the task that waits for input, with this input: see Job.answer."""
         return await asyncio.to_thread(self.job.answer, input, task=task, by=by)
 
     async def retry(
@@ -185,12 +211,14 @@ class AsyncJob(Generic[R]):
         keep_attempts: bool = False,
         by: str = "anonymous",
     ) -> AsyncJob[R]:
+        """Run an ended job again, as a new job linked to this one: see Job.retry."""
         again = await asyncio.to_thread(
             self.job.retry, from_stage=from_stage, delay_s=delay_s, keep_attempts=keep_attempts, by=by
         )
         return AsyncJob(again)
 
     async def delete(self, *, by: str = "anonymous") -> None:
+        """Delete the ended job with everything that belongs to it."""
         await asyncio.to_thread(self.job.delete, by=by)
 
 

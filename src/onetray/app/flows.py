@@ -20,9 +20,10 @@ engine runs the flow.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, is_typeddict, overload
 
 from onetray.app.context import TaskContext
 from onetray.app.rules import FlowOptions, FlowRules, StageRules, known
@@ -113,6 +114,11 @@ class FlowDefinition(Generic[C, R]):
         roll_up: str = STRICT, singleton: bool = False, **rules: Any,
     ) -> None:  # fmt: skip
         known(rules, FlowRules, "setting", "a flow")
+        for label, type_ in (("config", config), ("results", results)):
+            if sys.version_info < (3, 12) and is_typeddict(type_):
+                raise InvalidInput(
+                    f"{label}: before Python 3.12 use the TypedDict of typing_extensions, or another type", field=label
+                )
         self.app, self.name, self.config_type, self.roll_up = app, name, config, choice(roll_up, "roll_up", ROLL_UPS)
         self.results_type = results
         self.singleton = flag(singleton, "singleton")
@@ -140,6 +146,11 @@ class FlowDefinition(Generic[C, R]):
         The rules are `name`, `each`, `when`, `approve`, `compensate`, `on_failure`, and those of `@app.task`.
         """
         if function is not None:
+            if not callable(function):
+                raise InvalidInput(
+                    f"{short_repr(function)} is no function: to name a stage, write @flow.stage(name=…)",
+                    field="function",
+                )
             return self._add(function)
         known(rules, StageRules, "setting", "a stage")
         return lambda function: self._add(function, **rules)
@@ -267,7 +278,10 @@ class FlowDefinition(Generic[C, R]):
             return cast(R, results)
         from pydantic import TypeAdapter
 
-        return TypeAdapter(self.results_type).validate_python(results)
+        try:
+            return TypeAdapter(self.results_type).validate_python(results)
+        except Exception as e:
+            raise InvalidInput(f"the results of flow {self.name}: {validation_message(e)}", field="results") from e
 
     @property
     def aio(self) -> AsyncFlow[C, R]:

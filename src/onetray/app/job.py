@@ -43,6 +43,7 @@ class Job(Generic[R]):
 
     @property
     def state(self) -> str:
+        """Its state now, such as `queued`, `running`, `waiting`, `succeeded` or `failed`."""
         return self.view().state
 
     @property
@@ -93,7 +94,9 @@ class Job(Generic[R]):
         return self._load(value) if self._load is not None else value
 
     def results(self) -> dict[str, Any]:
-        """The result of each stage of a flow, by stage name."""
+        """The result of each stage of a flow, by stage name, also before the end."""
+        if self.entity != "flow":
+            raise InvalidInput("a task has no stages: use result()", field="job")
         engine, namespace = self.app.engine, self.app.namespace
         declared = self.app.flows.get(engine.flow(self.id, namespace=namespace).name)
         fanned_out = {s.name for s in declared.stages.values() if s.fanned_out} if declared is not None else set()
@@ -129,12 +132,23 @@ class Job(Generic[R]):
         return read(self.id, namespace=namespace, after=cursor)
 
     def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
-        """The log lines of its handler; with `follow`, until the job has ended."""
+        """The log lines of its handler, or of all handlers of a flow; with `follow`, until the job has ended."""
         return self._pages(self.logs_after, lambda line: line.cursor, follow)
 
     def logs_after(self, cursor: int) -> list[LogLine]:
         """One page of its log, after this cursor."""
-        return self.app.engine.logs(self.id, namespace=self.app.namespace, after=cursor)
+        engine, namespace = self.app.engine, self.app.namespace
+        if self.entity != "flow":
+            return engine.logs(self.id, namespace=namespace, after=cursor)
+        while reports := engine.member_reports(self.id, namespace=namespace, after=cursor):
+            # Progress is numbered together with the lines.
+            lines = [
+                LogLine(r.cursor, r.ts, r.attempt, r.level or "", r.line, r.data) for r in reports if r.line is not None
+            ]
+            if lines:
+                return lines
+            cursor = reports[-1].cursor
+        return []
 
     def _pages(self, read: Callable[[int], list[Any]], cursor_of: Callable[[Any], int], follow: bool) -> Iterator[Any]:
         wake, after = self.app.engine.wake, 0
@@ -169,9 +183,11 @@ class Job(Generic[R]):
         return cancel(self.id, hard=hard, actor_name=by, namespace=namespace).state
 
     def resume(self, input: Any = None, *, by: str = "anonymous") -> str:
-        """Resume a paused flow, or a paused task with this input. Returns the state."""
+        """Resume a paused flow, or a paused task with this input. Returns the state. For an answer use `answer`."""
         engine, namespace = self.app.engine, self.app.namespace
         if self.entity == "flow":
+            if input is not None:
+                raise InvalidInput("a flow takes no input: answer its waiting task with answer()", field="input")
             return engine.resume_flow(self.id, actor_name=by, namespace=namespace).state
         return engine.resume(self.id, input=input, actor_name=by, namespace=namespace).state
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from onetray.app.job import Job, job_by_id
 from onetray.app.rules import FlowRules, Options, TaskRules, WorkerRules, known
 from onetray.app.tasks import TaskDefinition, declare
-from onetray.config import plain_url
-from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable
+from onetray.config import Limits, plain_url
+from onetray.domain.checks import text
+from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable, short_repr
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
 from onetray.engine.api import EngineApi
@@ -84,11 +85,16 @@ class Onetray:
         take exception classes, which include their subclasses, or names of classes.
         """
         if function is not None:
+            if not callable(function):
+                raise InvalidInput(
+                    f"{short_repr(function)} is no function: to name a task, write @app.task(kind=…)", field="function"
+                )
             return self.register(declare(self, function))
         known(rules, TaskRules, "setting", "a task")
         return lambda function: self.register(declare(self, function, **rules))
 
     def register(self, task: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
+        """Add a declared task to the app: `@app.task` and `@flow.stage` do this."""
         known = self.tasks.get(task.kind)
         if known is not None and known.function is not task.function:
             raise InvalidInput(f"the kind {task.kind!r} is declared twice: pass another kind= to one", field="kind")
@@ -108,13 +114,13 @@ class Onetray:
     def flow(self, name: str, *, config: Any = None, results: Any = None, **rules: Any) -> Any:
         """Declare a flow; `@flow.stage` adds its stages (see docs/flows.md).
 
-        `config` is the type of its config. `results` is the type of its result, such as a TypedDict with a field for
+        `config` is the type of its config. `results` is the type of its result, such as a dataclass with a field for
         each stage; by default a dict. `roll_up` is its roll-up policy, `deadline_s` the time to its end. Further rules
         apply to all its tasks; `redact` also to its config and to the input of its approvals.
         """
         from onetray.app.flows import FlowDefinition
 
-        if name in self.flows:
+        if text(name, "name", Limits().name_chars) in self.flows:
             raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
         self.flows[name] = new = FlowDefinition(self, name, config, results, **rules)
         return new
@@ -181,6 +187,7 @@ class Onetray:
         return old
 
     def close(self) -> None:
+        """Close the engine. The next use opens it again."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -199,7 +206,7 @@ class Onetray:
 
     @property
     def aio(self) -> AsyncOnetray:
-        """The `async` API: `await app.aio.job(id)`."""
+        """The `async` API: `await app.aio.job(id)`, `await app.aio.submit(task, {…})`."""
         from onetray.app.async_api import AsyncOnetray
 
         return AsyncOnetray(self)
@@ -214,12 +221,16 @@ class Onetray:
         self, task: str | TaskDefinition[Any, Any], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
     ) -> Job[Any]:
         """Submit a task, or the task of a kind, with its arguments as a dict. The options are those of `Options`."""
-        definition = self.tasks.get(task) if isinstance(task, str) else task
-        if definition is None and task in self.flows:
+        return self.definition(task).options(**options).submit(**(payload or {}))
+
+    def definition(self, task: str | TaskDefinition[Any, R]) -> TaskDefinition[Any, R]:
+        """The declared task of a kind. Raises InvalidInput."""
+        found = self.tasks.get(task) if isinstance(task, str) else task
+        if found is None and task in self.flows:
             raise InvalidInput(f"{task!r} is a flow: use app.flows[{task!r}].submit(config)", field="task")
-        if definition is None:
+        if found is None:
             raise InvalidInput(f"unknown task {task!r}; declared tasks: {', '.join(sorted(self.tasks))}", field="task")
-        return definition.options(**options).submit(**(payload or {}))
+        return found
 
     def submit_all(
         self, commands: Sequence[Command], connection: Any, of: TaskDefinition[Any, R] | FlowDefinition[Any, R]

@@ -145,11 +145,11 @@ class WorkerRules(TypedDict, total=False):
 
 def known(given: Iterable[str], rules: Any, what: str, of: str) -> None:
     """Raise InvalidInput for a name that the TypedDict does not have, with the one that was probably meant."""
-    from difflib import get_close_matches
-
-    names = list(rules.__annotations__)
+    names = rules.__annotations__
     for name in given:
         if name not in names:
+            from difflib import get_close_matches
+
             close = get_close_matches(name, names, 1)
             hint = f": did you mean {close[0]!r}?" if close else f"; {what}s of {of}: {', '.join(names)}"
             raise InvalidInput(f"unknown {what} {name!r}{hint}", field=name)

@@ -25,7 +25,10 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any], name: str, types: Mapping[str, Any] | None = None) -> None:
         self.function, self.name, self._types = function, name, types or {}
-        self.parameters = inspect.signature(function).parameters
+        try:
+            self.parameters = inspect.signature(function).parameters
+        except ValueError as e:
+            raise InvalidInput(f"{name}: {e}; wrap it in a function", field="function") from e
         for parameter in self.parameters.values():
             if parameter.kind in (*_VARIADIC, inspect.Parameter.POSITIONAL_ONLY):
                 raise InvalidInput(

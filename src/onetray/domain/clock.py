@@ -48,6 +48,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    """The clock of this machine."""
+
     def now(self) -> int:
         return time.time_ns() // 1000
 

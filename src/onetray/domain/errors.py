@@ -16,7 +16,7 @@
     │   └── WrongOrigin       the Origin header names a page that this server does not allow
     ├── TooManyRequests       the token exceeds its requests per second
     │   └── TooManyStreams    too many streams are open
-    ├── NotFound              no such task in this namespace
+    ├── NotFound              no such job, stage or task in this namespace
     ├── Conflict              the command is valid, but not possible now
     │   ├── IllegalTransition the lifecycle has no such transition from this state
     │   ├── NoAttemptsLeft    the task has used up its attempts
@@ -184,7 +184,7 @@ class TooManyStreams(TooManyRequests):
 
 
 class NotFound(OnetrayError):
-    """No such task in this namespace."""
+    """There is no such job, stage or task in this namespace."""
 
     code, status = "not_found", 404
 

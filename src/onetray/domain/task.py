@@ -144,6 +144,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
+    """A task that the engine gave up: why, after how many attempts, and the task that replaced it, if any."""
+
     task_id: str
     created_at: int
     reason_code: str
@@ -160,6 +162,8 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
+    """One line of a task's log."""
+
     cursor: int
     ts: int
     attempt: int

@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -32,8 +32,8 @@ from onetray import __version__
 from onetray.app.flow_declaration import declaration_of_flow
 from onetray.app.rules import WorkerRules, known
 from onetray.app.tasks import PROCESS
-from onetray.config import LEAST_RETENTION_S, WorkerTuning
-from onetray.domain.checks import seconds, whole
+from onetray.config import LEAST_RETENTION_S, Limits, WorkerTuning
+from onetray.domain.checks import flag, seconds, text, whole
 from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.domain.errors import (
     Conflict,
@@ -407,11 +407,12 @@ def _share_memory() -> None:
 
 def _config(settings: WorkerRules) -> WorkerConfig:
     known(settings, WorkerRules, "setting", "a worker")
-    queues = settings.get("queues", WorkerConfig.queues)
-    fields: dict[str, Any] = {**settings, "queues": tuple(queues.split(",") if isinstance(queues, str) else queues)}
+    fields: dict[str, Any] = {**settings, "queues": _queue_names(settings.get("queues", WorkerConfig.queues))}
     config = WorkerConfig(**fields)
     whole(config.concurrency, "concurrency", 1, 10_000)
     seconds(config.drain_s, "drain_s")
+    text(config.name, "name", Limits().name_chars, least=0)
+    flag(config.janitor, "janitor")
     if config.retention_s is not None:
         seconds(config.retention_s, "retention_s", LEAST_RETENTION_S)
         if not config.janitor:
@@ -419,6 +420,14 @@ def _config(settings: WorkerRules) -> WorkerConfig:
     if not config.queues:
         raise InvalidInput("no queues: name at least one queue to claim from", field="queues")
     return config
+
+
+def _queue_names(queues: object) -> tuple[str, ...]:
+    names = queues.split(",") if isinstance(queues, str) else queues
+    found = tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in found):
+        raise InvalidInput("queues must be a list of names, or one text with commas", field="queues")
+    return found
 
 
 def _source(text: str) -> ClaimSource:

@@ -145,8 +145,8 @@ async def list_job_actions(request: Request, id: Id, principal: Principal = Read
 
 @router.get("/progress", summary="Get a job's progress", **returns(answers.PROGRESS))
 async def get_job_progress(request: Request, id: Id, principal: Principal = Reader) -> Json:
-    """For a task, `said` is the last progress that its handler reported. A flow has a percentage, also for each stage,
-    that includes what its running tasks have reported, and task counts."""
+    """For a task, `said` is the last progress that its handler reported; its percentage is null if that is unknown. A
+    flow has a percentage, also for each stage, that includes what its running tasks have reported, and task counts."""
     services = services_of(request)
     return await services.answer(_progress, services.engine, id, principal.namespace)
 
@@ -156,7 +156,8 @@ def _progress(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:
     facts = {"id": job.id, "entity": job.entity, "state": job.state}
     if job.entity == TASK.entity:
         reported = to_json(engine.progress_of(job.id, namespace=namespace))
-        return {**facts, "percentage": None, "current_stage": None, "counts": None, "stages": [], "said": reported}
+        share = engine.percentages([job.id], namespace=namespace).get(job.id)
+        return {**facts, "percentage": share, "current_stage": None, "counts": None, "stages": [], "said": reported}
     progress = engine.progress(job.id, namespace=namespace)
     return {
         **facts,

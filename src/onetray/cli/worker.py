@@ -32,7 +32,8 @@ CLOSE_S = 5.0
 @click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may continue after a stop.")
 @click.option("--retention", metavar="AGE", help="Delete jobs this long after their end: 12h, 30d. Or off.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
-@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON lines.")
+@click.option("--log-format", metavar="FORMAT", help="text or json; auto is text on a terminal. Default: text.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 def worker(
     path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
     as_json: bool, **options: Any,
@@ -50,12 +51,14 @@ def worker(
 
     outlive_readers()
     arguments = {**options, "app": path, "queues": None if queues is None else queues.split(",")}
+    if as_json:
+        arguments["log_format"] = "json"
     settings = load(arguments).settings
     if server is not None:
         _check_server(server, database)
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings")
-    set_up(settings.log_level, "json" if as_json else "text")
+    set_up(settings.log_level, settings.log_format)
     # Otherwise httpx2 logs a line for each request.
     logging.getLogger("httpx2").setLevel(max(logging.WARNING, logging.getLogger().level))
     if settings.processes > 1:

@@ -190,7 +190,7 @@ def job_by_id(app: Onetray, id: str) -> Job[Any]:
     except NotFound:
         app.engine.flow(id, namespace=app.namespace)
         return Job(app, id, "flow")
-    task = app.tasks.get(kind)
+    task = app.task_of(kind)
     return Job(app, id, "task", task.signature.result if task is not None else None)
 
 

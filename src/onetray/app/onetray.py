@@ -62,6 +62,7 @@ class Onetray:
         self.flows: dict[str, FlowDefinition[Any]] = {}
         self.lifespan_of: Callable[[], Any] | None = None
         self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
+        self._to_include: list[str] = []
         self._engine: EngineApi | None = None
         self._opening = threading.Lock()
         self._opened_in = 0
@@ -103,6 +104,35 @@ class Onetray:
             raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
         self.flows[name] = new = FlowDefinition(self, name, config, **rules)
         return new
+
+    def include(self, *modules: str) -> None:
+        """Name modules that declare tasks and flows of this app: `app.include("shop.tasks")`.
+
+        Of a package, all its modules are included. They are imported when their tasks are needed: when a worker starts, by `--app`, and by a submit of an unknown
+        kind. So they may import this app from its module, wherever this is called.
+        """
+        from onetray.worker.app_loader import is_module_name
+
+        for name in modules:
+            if not is_module_name(name):
+                raise InvalidInput(f"{name!r} is not the full name of a module: write package.module", field="include")
+        self._to_include += modules
+
+    def load_included(self) -> None:
+        """Import the included modules now. Repeated calls import nothing."""
+        from onetray.worker.app_loader import include
+
+        while self._to_include:
+            name = self._to_include[0]
+            include(self, name)
+            # Only now: after an error the next call tries again.
+            self._to_include = [other for other in self._to_include if other != name]
+
+    def task_of(self, kind: str) -> TaskDefinition[Any, Any] | None:
+        """The task of a kind, also of an included module. None if there is none."""
+        if kind not in self.tasks:
+            self.load_included()
+        return self.tasks.get(kind)
 
     def lifespan(self, function: F) -> F:
         """Declare a generator, async or not, that yields `ctx.resources` for handlers. Each worker runs it."""
@@ -186,7 +216,7 @@ class Onetray:
         self, task: str | TaskDefinition[Any, R], /, payload: dict[str, Any] | None = None, **options: Any
     ) -> Job[Any]:
         """Submit a task, or the task of a kind, with its arguments as a dict. The options are those of `Options`."""
-        definition = self.tasks.get(task) if isinstance(task, str) else task
+        definition = self.task_of(task) if isinstance(task, str) else task
         if definition is None:
             raise InvalidInput(f"unknown task {task!r}; declared tasks: {', '.join(sorted(self.tasks))}", field="task")
         return definition.options(**options).submit(**(payload or {}))

@@ -116,8 +116,9 @@ class Worker:
 
     def start(self) -> None:
         """Start claiming. Returns at once; `stop` ends it."""
+        self.app.load_included()
         if not self.app.tasks:
-            raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
+            raise InvalidInput("the app has no tasks: declare one with @app.task, or see app.include", field="app")
         # Before the database is opened: if that fails, it says which.
         log_banner(self.name, self.app, self.config)
         engine = self.app.engine

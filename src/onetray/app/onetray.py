@@ -108,8 +108,9 @@ class Onetray:
     def include(self, *modules: str) -> None:
         """Name modules that declare tasks and flows of this app: `app.include("shop.tasks")`.
 
-        Of a package, all its modules are included. They are imported when their tasks are needed: when a worker starts, by `--app`, and by a submit of an unknown
-        kind. So they may import this app from its module, wherever this is called.
+        Of a package, all its modules are included. They are imported when their tasks are needed: when a worker starts,
+        by `--app`, and by a submit of an unknown kind. So they may import this app from its module, wherever this is
+        called.
         """
         from onetray.worker.app_loader import is_module_name
 

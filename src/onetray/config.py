@@ -145,6 +145,16 @@ class HttpConfig:
     """How long a client may take to read its response, or 64 KiB of a large one, before it is disconnected."""
 
 
+def without_password(url: str) -> str:
+    """The URL of a database or a server without its user, password and options."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme == "sqlite":
+        return url
+    address, _, options = rest.partition("?")
+    # A password with an unquoted ? may end among the options.
+    return f"{scheme}://{'***' if '@' in options else address.rpartition('@')[2]}"
+
+
 def plain_url(url: str) -> str:
     """A database's URL without the driver that SQLAlchemy's have: postgresql+psycopg://… as postgresql://…"""
     scheme, separator, rest = url.partition("://")

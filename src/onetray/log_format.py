@@ -102,10 +102,16 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return printable(super().formatMessage(record))
+        line = printable(super().formatMessage(record))
+        trace = getattr(record, "facts", {}).get("traceback")
+        return f"{line}\n{_indented(trace)}" if trace else line
 
     def formatException(self, ei: Any) -> str:
-        return "\n".join(f"    {printable(line)}" for line in super().formatException(ei).splitlines())
+        return _indented(super().formatException(ei))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {printable(line)}" for line in text.splitlines())
 
 
 def printable(text: str) -> str:

@@ -32,7 +32,8 @@ LOG_FORMATS = ("auto", "json", "text")
 ARGUMENT, DEFAULT, OFF = "argument", "default", "off"
 _SECTIONS: dict[str, type] = {"engine": EngineConfig, "limits": Limits, "http": HttpConfig}
 _CHOICES = {
-    "log_level": LOG_LEVELS, "http.log_format": LOG_FORMATS, "http.mcp_tools": (*TOOL_SETS, "both", "none"),
+    "log_level": LOG_LEVELS, "log_format": LOG_FORMATS, "http.log_format": LOG_FORMATS,
+    "http.mcp_tools": (*TOOL_SETS, "both", "none"),
 }  # fmt: skip
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -54,6 +55,8 @@ class Settings:
     retention: str = "off"
     """How long jobs are kept after their end: 12h, 30d. Workers delete older ones; "off" keeps all."""
     log_level: str = "info"
+    log_format: str = "text"
+    """Of the worker's log: json, text, or auto: text on a terminal, JSON elsewhere."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Its limits are in the section [limits]."""
     http: HttpConfig = field(default_factory=HttpConfig)

@@ -72,7 +72,7 @@ def test_of_several_worker_processes_one_removes_old_jobs(monkeypatch: pytest.Mo
         def run(self) -> None: ...
 
     monkeypatch.setattr("onetray.worker.supervisor.Supervisor", Recorded)
-    monkeypatch.setattr("onetray.cli.worker._on_signals", lambda _: None)
+    monkeypatch.setattr("onetray.worker.stop_signals.stop_program_on_signals", lambda _: None)
     words = ["worker", "--app", "shop:app", "--retention", "30d", "--processes", "3"]
     monkeypatch.setattr("sys.argv", ["onetray", *words])
     assert called(*words).exit_code == 0

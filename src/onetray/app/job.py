@@ -265,7 +265,7 @@ def job_by_id(app: Onetray, id: str) -> Job[Any]:
         kind = app.engine.task(id, namespace=app.namespace).kind
     except NotFound:
         name = app.engine.flow(id, namespace=app.namespace).name
-        flow = app.flows.get(name)
+        flow = app.flow_of(name)
         return Job(app, id, "flow", flow.result if flow is not None else None)
-    task = app.tasks.get(kind)
+    task = app.task_of(kind)
     return Job(app, id, "task", task.signature.result if task is not None else None)

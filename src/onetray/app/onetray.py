@@ -66,6 +66,7 @@ class Onetray:
         self.flows: dict[str, FlowDefinition[Any, Any]] = {}
         self.lifespan_of: Callable[[], Any] | None = None
         self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
+        self._to_include: list[str] = []
         self._engine: EngineApi | None = None
         self._opening = threading.Lock()
         self._opened_in = 0
@@ -124,6 +125,42 @@ class Onetray:
             raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
         self.flows[name] = new = FlowDefinition(self, name, config, results, **rules)
         return new
+
+    def include(self, *modules: str) -> None:
+        """Name modules that declare tasks and flows of this app: `app.include("shop.tasks")`.
+
+        Of a package, all its modules are included. They are imported when their tasks are needed: when a worker starts,
+        by `--app`, and by a submit of an unknown kind. So they may import this app from its module, wherever this is
+        called.
+        """
+        from onetray.worker.app_loader import is_module_name
+
+        for name in modules:
+            if not is_module_name(name):
+                raise InvalidInput(f"{name!r} is not the full name of a module: write package.module", field="include")
+        self._to_include += modules
+
+    def load_included(self) -> None:
+        """Import the included modules now. Repeated calls import nothing."""
+        from onetray.worker.app_loader import include
+
+        while self._to_include:
+            name = self._to_include[0]
+            include(self, name)
+            # Only now: after an error the next call tries again.
+            self._to_include = [other for other in self._to_include if other != name]
+
+    def task_of(self, kind: str) -> TaskDefinition[Any, Any] | None:
+        """The task of a kind, also of an included module. None if there is none."""
+        if kind not in self.tasks:
+            self.load_included()
+        return self.tasks.get(kind)
+
+    def flow_of(self, name: str) -> FlowDefinition[Any, Any] | None:
+        """The flow of a name, also of an included module. None if there is none."""
+        if name not in self.flows:
+            self.load_included()
+        return self.flows.get(name)
 
     def lifespan(self, function: F) -> F:
         """Declare a generator, async or not, that yields `ctx.resources` for handlers. Each worker runs it."""
@@ -225,7 +262,7 @@ class Onetray:
 
     def definition(self, task: str | TaskDefinition[Any, R]) -> TaskDefinition[Any, R]:
         """The declared task of a kind. Raises InvalidInput."""
-        found = self.tasks.get(task) if isinstance(task, str) else task
+        found = self.task_of(task) if isinstance(task, str) else task
         if found is None and task in self.flows:
             raise InvalidInput(f"{task!r} is a flow: use app.flows[{task!r}].submit(config)", field="task")
         if found is None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from onetray.cli.options import json_option, without_password
+from onetray.cli.options import json_option
 from onetray.cli.output import print_json
 from onetray.cli.tables import print_table
+from onetray.config import without_password
 
 
 @click.command(short_help="Print each setting and its source.")

@@ -18,10 +18,10 @@ from onetray.cli.options import (
     json_option,
     opened_database,
     opened_store,
-    without_password,
     yes_option,
 )
 from onetray.cli.output import console, print_json, progress_bar
+from onetray.config import without_password
 
 if TYPE_CHECKING:
     from onetray.verify import Findings

@@ -14,9 +14,10 @@ import click
 
 from onetray.cli import CHECK_FAILED, DatabaseUnusable
 from onetray.cli.format import counted
-from onetray.cli.options import common, opened_store, without_password
+from onetray.cli.options import common, opened_store
 from onetray.cli.output import console, print_json
 from onetray.cli.tables import STATE_COLOURS, one_line
+from onetray.config import without_password
 from onetray.domain.clock import SECOND, duration
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onetray.cli import BadInput, DatabaseUnusable
-from onetray.config import plain_url
+from onetray.config import plain_url, without_password
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
@@ -182,16 +182,6 @@ def check_connection(url: str) -> None:
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as e:
         raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {without_password(url)}: {e}") from e
-
-
-def without_password(url: str) -> str:
-    """The URL without its password and options."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    if not url.startswith("postgres"):
-        return url
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def acting_user() -> dict[str, str]:

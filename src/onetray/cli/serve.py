@@ -54,8 +54,8 @@ def serve(database: str, no_janitor: bool, **options: Any) -> None:
 
     It runs no tasks: workers do that in other processes. `onetray up` runs both in one process.
 
-    The first signal waits for running requests, a second SIGTERM or SIGINT stops at once. A SQLite file that does not exist is
-    created and migrated. Other options come from the settings: see `onetray config`.
+    The first signal waits for running requests, a second SIGTERM or SIGINT stops at once. A SQLite file
+    that does not exist is created and migrated. Other options come from the settings: see `onetray config`.
     """
     settings = _settings(options)
     server = _server()

@@ -8,11 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onetray.cli import BadInput
+
+if TYPE_CHECKING:
+    from onetray.app.onetray import Onetray
+    from onetray.worker import Worker
+    from onetray.worker.reloader import Reloader
 
 CLOSE_S = 5.0
 """How long to wait at the end for the database connections to close."""
@@ -31,11 +36,13 @@ CLOSE_S = 5.0
 @click.option("--name", metavar="NAME", help="The worker's name. Default: from its host and process id.")
 @click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may continue after a stop.")
 @click.option("--retention", metavar="AGE", help="Delete jobs this long after their end: 12h, 30d. Or off.")
+@click.option("--reload", is_flag=True, help="Restart when the app's source changes. For development.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
-@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON lines.")
+@click.option("--log-format", metavar="FORMAT", help="text or json; auto is text on a terminal. Default: text.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 def worker(
     path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
-    as_json: bool, **options: Any,
+    as_json: bool, reload: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Run the tasks of an app until SIGTERM, SIGINT or SIGHUP. A second SIGTERM or SIGINT stops at once.
 
@@ -50,23 +57,28 @@ def worker(
 
     outlive_readers()
     arguments = {**options, "app": path, "queues": None if queues is None else queues.split(",")}
+    if as_json:
+        arguments["log_format"] = "json"
     settings = load(arguments).settings
     if server is not None:
         _check_server(server, database)
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings")
-    set_up(settings.log_level, "json" if as_json else "text")
+    set_up(settings.log_level, settings.log_format)
     # Otherwise httpx2 logs a line for each request.
     logging.getLogger("httpx2").setLevel(max(logging.WARNING, logging.getLogger().level))
+    if reload and settings.processes > 1:
+        raise BadInput(f"--reload works with one process, not {settings.processes}: pass --processes 1")
     if settings.processes > 1:
         _supervise(settings.processes, settings.drain_s, name)
         return
     from onetray.worker import Worker
     from onetray.worker.app_loader import load_app
+    from onetray.worker.reloader import restart
     from onetray.worker.stop_signals import stop_program_on_signals
     from onetray.worker.supervisor import on_leash
 
-    app = load_app(settings.app)
+    app = _load_app_with_reload(settings.app) if reload else load_app(settings.app)
     app.database, app.token = server or database or app.database, token or app.token
     runner = Worker(
         app,
@@ -77,18 +89,56 @@ def worker(
         drain_s=settings.drain_s,
         retention_s=settings.retention_s,
     )
-    stop_program_on_signals(runner.ask_to_stop)
-    on_leash(runner.ask_to_stop)
+    reloader = _reloader(runner) if reload else None
+
+    def ask_to_stop() -> None:
+        if reloader is not None:
+            reloader.is_cancelled = True
+        runner.ask_to_stop()
+
+    stop_program_on_signals(ask_to_stop)
+    on_leash(ask_to_stop)
     try:
         runner.run()
     except BaseException:
         app.close()
         raise
-    if not runner.wait_for(app.close, CLOSE_S):
+    has_closed = runner.wait_for(app.close, CLOSE_S)
+    if reloader is not None and reloader.has_changed and not reloader.is_cancelled:
+        restart()
+    if not has_closed:
         # Threads that wait for the database would keep the process alive.
         logging.getLogger("onetray.worker").warning("the database does not answer: exiting without closing connections")
         logging.shutdown()
         os._exit(0)
+
+
+def _load_app_with_reload(path: str) -> Onetray:
+    """Load the app. If its code is broken, wait for a change, and start again."""
+    from onetray.domain.errors import InvalidInput
+    from onetray.worker.app_loader import load_app
+    from onetray.worker.reloader import imported_files, wait_for_fix
+
+    # Python takes a cached module for current if its source has the same size and the same second.
+    sys.dont_write_bytecode = True
+    try:
+        return load_app(path)
+    except Exception as e:
+        if isinstance(e, InvalidInput) and not imported_files():
+            raise  # A wrong --app: there is no file to watch.
+        wait_for_fix(e)
+        raise
+
+
+def _reloader(runner: Worker) -> Reloader:
+    from onetray.worker.reloader import Reloader
+
+    logging.getLogger("onetray.worker").warning(
+        "--reload is for development: each change of the app's source below %s restarts the worker", os.getcwd()
+    )
+    reloader = Reloader(runner.ask_to_stop)
+    reloader.start()
+    return reloader
 
 
 def _check_server(server: str, database: str | None) -> None:

@@ -47,7 +47,7 @@ from onetray.domain.errors import (
 from onetray.domain.task import Assignment, Verdict
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from onetray.store.retry_transaction import retry_transaction
+from onetray.store.retry_transaction import Outage, retry_transaction
 from onetray.worker.attempt import LOST, STOPPING, Attempt
 from onetray.worker.call_handler import invalid_outcome, is_invalid_outcome
 from onetray.worker.claimer import Claimer, ClaimSource
@@ -55,8 +55,9 @@ from onetray.worker.executor import Executor
 from onetray.worker.heartbeat import REGISTER_INTERVAL_S, Heartbeat
 from onetray.worker.leases import HeldLeases
 from onetray.worker.process_pool import ProcessPool
-from onetray.worker.reporter import Reporter
+from onetray.worker.reporter import PendingReport, Reporter
 from onetray.worker.stop_signals import stop_on_signals
+from onetray.worker.task_log import TaskLog, log_banner
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
@@ -103,6 +104,7 @@ class Worker:
         self.sources = tuple(_source(text) for text in self.config.queues)
         self.held = HeldLeases()
         self._process_pool = ProcessPool(path, app)
+        self._outage = Outage()
         self._state = "running"
         self._stop_requested = self._hurry = False
         self._gc_threshold: int | None = None
@@ -115,20 +117,25 @@ class Worker:
 
     def start(self) -> None:
         """Start claiming. Returns at once; `stop` ends it."""
-        engine = self.app.engine
+        self.app.load_included()
         if not self.app.tasks:
-            raise InvalidInput("the app has no tasks: declare one with @app.task", field="app")
+            raise InvalidInput("the app has no tasks: declare one with @app.task, or see app.include", field="app")
+        # Before the database is opened: if that fails, it says which.
+        log_banner(self.name, self.app, self.config)
+        engine = self.app.engine
         # A database that goes away meanwhile must not end a worker that would outlast it a moment later.
         retry_transaction(self._declare, engine.config.call_timeout_s)
         self._prepare_tasks()
-        self.reporter = Reporter(engine, self._handle_verdict, self.held.drop, self.tuning)
+        self._log = TaskLog(engine)
+        self.reporter = Reporter(engine, self._handle_verdict, self._handle_accepted, self.tuning)
         self.executor = Executor(self.app, self.config.concurrency, self._process_pool, self._report_outcomes)
         self._heartbeat = Heartbeat(
-            engine, self.app.namespace, self.held, self.executor, self.reporter, self._lose, self._register
-        )
+            engine, self.app.namespace, self.held, self.executor, self.reporter, self._lose, self._register,
+            self._log.tick, self._outage,
+        )  # fmt: skip
         self._claimer = Claimer(
             engine, self.executor, self.held, self._claim_command, self.app.namespace, self.sources,
-            self._accept_claim, self._release, self.reporter.has_plain_successes, self.tuning,
+            self._accept_claim, self._release, self.reporter.has_plain_successes, self.tuning, self._outage,
         )  # fmt: skip
         self._janitor = self._new_janitor() if self.config.janitor else None
         self.executor.open()
@@ -176,7 +183,7 @@ class Worker:
     def _new_janitor(self) -> Janitor | None:
         engine, retention_s = self.app.engine, self.config.retention_s
         if isinstance(engine, Engine):
-            return engine.janitor(retention_s=retention_s, namespace=self.app.namespace)
+            return engine.janitor(retention_s=retention_s, namespace=self.app.namespace, outage=self._outage)
         if retention_s is not None:
             raise InvalidInput("a remote worker deletes no jobs: set the retention on the server", field="retention_s")
         return None
@@ -253,7 +260,7 @@ class Worker:
     def _shut_down(self) -> None:
         until = time.monotonic() + self.config.drain_s
         self._state = "stopping"
-        logger.info("worker %s is stopping", self.name)
+        logger.info("worker %s is stopping: handlers may continue for %g s", self.name, self.config.drain_s)
         self._claimer.stop()
         self._claimer.join(1.0)
         self._release(self.executor.withdraw(), STOPPING)
@@ -270,6 +277,7 @@ class Worker:
         self.wait_for(self._deregister, DEREGISTER_TIMEOUT_S)
         self._process_pool.close()
         self.executor.close()
+        self._log.close()
         logger.info("worker %s has stopped", self.name)
 
     def _deregister(self) -> None:
@@ -327,6 +335,7 @@ class Worker:
             self._release(attempts, STOPPING)
             return
         self.executor.admit(attempts)
+        self._log.received(attempts)
 
     def _report_outcomes(self, ended: Sequence[tuple[Attempt, Report | None]]) -> None:
         outcomes = []
@@ -347,6 +356,13 @@ class Worker:
             self.held.drop((attempt,))
         else:
             self.held.lose(attempt)
+
+    def _handle_accepted(self, succeeded: list[PendingReport], ended: list[tuple[PendingReport, Verdict]]) -> None:
+        self.held.drop([pending.attempt for pending in succeeded])
+        self._log.succeeded(succeeded)
+        for pending, verdict in ended:
+            self.held.drop((pending.attempt,))
+            self._log.ended(pending.attempt, pending.command, verdict)
 
     def _handle_verdict(self, attempt: Attempt, command: Report, verdict: Verdict) -> None:
         error = verdict.error

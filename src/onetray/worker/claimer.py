@@ -26,6 +26,7 @@ from onetray.worker.heartbeat import REFUSED, renew_claims
 if TYPE_CHECKING:
     from onetray.config import WorkerTuning
     from onetray.engine.api import EngineApi
+    from onetray.store.retry_transaction import Outage
     from onetray.worker.attempt import Attempt
     from onetray.worker.executor import Executor
     from onetray.worker.leases import HeldLeases
@@ -60,9 +61,11 @@ class Claimer:
         release: Callable[[list[Attempt], str], None],
         has_reports_to_send: Callable[[], bool],
         tuning: WorkerTuning,
+        outage: Outage,
     ) -> None:
         self._engine, self._executor, self._held, self._accept = engine, executor, held, accept
         self._release, self._has_reports_to_send, self._tuning = release, has_reports_to_send, tuning
+        self._outage = outage
         self._claim_of, self._namespace, self._sources = claim_of, namespace, sources
         self._turn = 0
         self._stopping = False
@@ -274,11 +277,11 @@ class Claimer:
                 if self._stopping:
                     return 0
                 # Repeated under its request key, the claim returns the tasks of a lost answer.
-                level = logging.WARNING if backoff_s == MIN_BACKOFF_S else logging.DEBUG
-                logger.log(level, "claims wait for the database: %s", e)
+                self._outage.failed("claims wait", e, sent_at)
                 time.sleep(backoff_s)
                 backoff_s, repeated = min(2 * backoff_s, MAX_BACKOFF_S), True
                 continue
+            self._outage.answered()
             return self._accept_all(claimed, sent_at, repeated)
 
     def _accept_all(self, claimed: list[Assignment], sent_at: float, repeated: bool = False) -> int:

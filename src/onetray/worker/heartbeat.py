@@ -24,6 +24,7 @@ from onetray.worker.attempt import CANCEL
 if TYPE_CHECKING:
     from onetray.domain.task import Assignment, Holding, Verdict
     from onetray.engine.api import EngineApi
+    from onetray.store.retry_transaction import Outage
     from onetray.worker.attempt import Attempt
     from onetray.worker.executor import Executor
     from onetray.worker.leases import HeldLeases, Lease
@@ -59,11 +60,11 @@ def renew_claims(engine: EngineApi, claims: Sequence[Sequence[Assignment]]) -> l
 class Heartbeat:
     def __init__(
         self, engine: EngineApi, namespace: str, held: HeldLeases, executor: Executor, reporter: Reporter,
-        lose: Callable[[Attempt, str], None], register: Callable[[], None],
+        lose: Callable[[Attempt, str], None], register: Callable[[], None], tick: Callable[[], None], outage: Outage,
     ) -> None:  # fmt: skip
         self._engine, self._namespace = engine, namespace
         self._held, self._executor, self._reporter = held, executor, reporter
-        self._lose, self._register = lose, register
+        self._lose, self._register, self._tick, self._outage = lose, register, tick, outage
         self._stopping = threading.Event()
         self._registered_at = float("-inf")
         self._pinged_at: float | None = None
@@ -92,16 +93,12 @@ class Heartbeat:
         return max(MIN_POLL_INTERVAL_S, min(POLL_INTERVAL_S, self._held.shortest_s() / 6))
 
     def _loop(self, step: Callable[[], None]) -> None:
-        is_unavailable = False
         while not self._stopping.wait(self.poll_interval_s):
+            began_at = time.monotonic()
             try:
                 step()
-                is_unavailable = False
             except Unavailable as e:
-                # One warning for each outage.
-                level = logging.DEBUG if is_unavailable else logging.WARNING
-                logger.log(level, "heartbeats wait for the database: %s", e)
-                is_unavailable = True
+                self._outage.failed("heartbeats wait", e, began_at)
             except Exception:
                 logger.exception("a heartbeat failed")
 
@@ -121,6 +118,7 @@ class Heartbeat:
         if now - self._registered_at >= REGISTER_INTERVAL_S:
             self._registered_at = now
             self._register()
+            self._outage.answered()
 
     def _renew(self, due: list[tuple[Lease, list[Attempt]]], now: float) -> None:
         # Ended attempts last: their reports may arrive before the heartbeat, which is then refused.
@@ -173,6 +171,7 @@ class Heartbeat:
                     if not attempt.has_ended:
                         self._lose(attempt, f"no heartbeat succeeded for {lease.length_s:g} s")
         self._check_loop(now)
+        self._tick()
 
     def _check_loop(self, now: float) -> None:
         if self._pinged_at is None:

@@ -60,7 +60,7 @@ class Reporter:
         self,
         engine: EngineApi,
         on_verdict: Callable[[Attempt, Report, Verdict], None],
-        on_accepted: Callable[[list[Attempt]], None] = lambda attempts: None,
+        on_accepted: Callable[[list[PendingReport], list[tuple[PendingReport, Verdict]]], None] = lambda *_: None,
         tuning: WorkerTuning | None = None,
     ) -> None:
         self._tuning = tuning = tuning or WorkerTuning()
@@ -230,18 +230,21 @@ class Reporter:
         while batch:
             verdicts = self._call_engine(batch)
             again: list[PendingReport] = []
-            accepted: list[Attempt] = []
+            succeeded: list[PendingReport] = []
+            ended: list[tuple[PendingReport, Verdict]] = []
             tries += 1
             for pending, verdict in zip(batch, verdicts, strict=True):
-                if verdict.error is None and type(pending.command) in OUTCOMES:
-                    accepted.append(pending.attempt)
+                if verdict.error is None and type(pending.command) is Succeed:
+                    succeeded.append(pending)
+                elif verdict.error is None and type(pending.command) in OUTCOMES:
+                    ended.append((pending, verdict))
                 elif verdict.error is None and type(pending.command) is Start:
                     pending.attempt.start_accepted = True
                 elif self._is_transient(verdict.error, tries):
                     again.append(pending)
                 else:
                     self._deliver(pending, verdict)
-            self._on_accepted(accepted)
+            self._on_accepted(succeeded, ended)
             if again and not has_failed:
                 has_failed = True
                 logger.warning("%d reports could not be sent and will be retried: %s", len(again), verdicts[-1].error)

@@ -73,7 +73,7 @@ def stop_on_signals(ask_to_stop: Callable[[], None]) -> Iterator[None]:
 class _Output(io.FileIO):
     """A standard stream. When its reader has gone, it is replaced by /dev/null: also for processes started later."""
 
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as e:

@@ -37,7 +37,8 @@ OF_FLOWS: dict[str, tuple[Any, ...]] = {
     "cause": TEXT,
     "trace": TRACE,
 }
-OF_ANSWERS = {**OF_FLOWS, "note": TEXT}
+GROUPS = (None, 5, "editor", [5], [""], [NUL], ["x"] * 101)
+OF_ANSWERS = {**OF_FLOWS, "note": TEXT, "actor_groups": GROUPS}
 APPROVALS = (5, "ann", {"owner": "ann"}, Approval(owner=""))
 
 FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -98,7 +99,7 @@ FLOW_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "alias": ALIAS,
     },
     "seal_stage": OF_FLOWS,
-    "wait_stage": {**OF_FLOWS, "approval": APPROVALS},
+    "wait_stage": {**OF_FLOWS, "approval": APPROVALS, "actor_groups": GROUPS},
     "approve_stage": {**OF_ANSWERS, "input": JSON},
     "reject_stage": OF_ANSWERS,
     "skip_stage": OF_ANSWERS,

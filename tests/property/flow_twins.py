@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from onetray.domain.commands import Command
-from onetray.domain.errors import Conflict, InvalidInput, NotFound
+from onetray.domain.errors import Conflict, InvalidInput, NotApprover, NotFound
 from onetray.domain.flow import Placed
 from onetray.domain.flow_commands import FlowCommand
 from onetray.domain.lifecycle import FLOW, PAUSED, TASK
@@ -114,7 +114,7 @@ class Side:
 
     def _answer(self, c: Cmd, verdict: Verdict) -> Any:
         if verdict.error is not None:
-            if not isinstance(verdict.error, Conflict | NotFound | InvalidInput):
+            if not isinstance(verdict.error, Conflict | NotFound | NotApprover | InvalidInput):
                 raise AssertionError(f"{self.name}: {c} was answered {verdict.error!r}") from verdict.error
             return verdict.error.code
         value = verdict.value
@@ -228,7 +228,7 @@ class Trip:
                 self.do([Cmd("open_flow", key, {}), Cmd("seal_flow", key, {}), Cmd("resume_flow", key, {})])
         for key, _, state, *_ in side.stages:
             if state == "waiting":
-                self.do([Cmd("approve_stage", key, {"input": {"n": 1}})])
+                self.do([Cmd("approve_stage", key, {"input": {"n": 1}, "actor_name": "editor"})])
         paused = [Cmd("resume", key, {}) for key, _, state, *_ in side.tasks if state in PAUSED]
         self.do(paused)
 

@@ -35,6 +35,7 @@ APPROVALS = (
     Approval(deadline_s=10, on_deadline="skip"),
     Approval(deadline_s=10, on_deadline="cancel"),
     Approval(form=FORM),
+    Approval(owner="editor"),
 )
 REPORTS = ("start", "succeed", "fail", "release", "pause", "beat")
 CONTROLS = ("resume", "cancel", "redrive", "set_priority", "reschedule")
@@ -221,10 +222,16 @@ class Guide:
             case "append_context":
                 return {"payload": {"c": 2}}
             case "wait_stage":
-                return {"approval": n.pick(APPROVALS)}
+                return {"approval": n.pick(APPROVALS), **self._answering(n)}
             case "approve_stage":
-                return {"input": n.pick(({"n": 1}, {"n": 1}, None))}
+                return {"input": n.pick(({"n": 1}, {"n": 1}, None)), **self._answering(n)}
+            case "reject_stage" | "skip_stage":
+                return self._answering(n)
         return {}
+
+    def _answering(self, n: Digits) -> dict[str, Any]:
+        """Who answers: the one that an approval may name, a member of that group, or somebody else."""
+        return {"actor_name": n.pick(("editor", "ann", "bob")), "actor_groups": n.pick(((), (), ("editor",)))}
 
     def _held(self, n: Digits, task: Any) -> dict[str, Any]:
         fence, owner = task[2], task[3]

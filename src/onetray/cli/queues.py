@@ -1,4 +1,7 @@
-"""`onetray queues`, `workers` and `breakers`: list them; pause and resume queues; open and close breakers."""
+"""`onetray queues`, `workers` and `breakers`: list them; pause and resume queues; open and close breakers.
+
+Also `onetray events`: the events of a namespace, which record these changes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import click
 
 from onetray.cli import Absent
 from onetray.cli.format import age, moment
+from onetray.cli.jobs.follow import PAGE, print_event
 from onetray.cli.options import acting_user, common, limit_option, opened
-from onetray.cli.output import print_json
+from onetray.cli.output import print_json, print_json_line
 from onetray.cli.tables import print_table
 from onetray.domain.clock import duration
 
@@ -147,3 +151,42 @@ def close(kind: str, database: str, namespace: str, as_json: bool) -> None:
     with opened(database) as engine:
         engine.close_breaker(kind, by=acting_user()["actor_name"], namespace=namespace)
     print_json({"kind": kind, "state": "closed"}) if as_json else click.echo(f"the breaker of {kind} is closed")
+
+
+@click.command(short_help="Print the events of a namespace.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type: task.failed.")
+@click.option("--audit", is_flag=True, help="Only changes of queues, breakers and tokens.")
+@click.option("--tokens", is_flag=True, help="Events about tokens, too. A server needs the scope admin for it.")
+@click.option(
+    "--after", type=click.IntRange(0, 2**62), default=0, metavar="CURSOR", help="Begin after the event with this id."
+)
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events until interrupted.")
+@common
+def events(
+    types: tuple[str, ...],
+    audit: bool,
+    tokens: bool,
+    after: int,
+    follow: bool,
+    database: str,
+    namespace: str,
+    as_json: bool,
+) -> None:
+    """Print the events of a namespace in order, one on each line: of its jobs, queues, breakers and tokens."""
+    from onetray.domain.lifecycle import AUDIT_TYPES
+
+    wanted = [*types, *(AUDIT_TYPES if audit else ())]
+    show = print_json_line if as_json else print_event
+    with opened(database) as engine:
+        while True:
+            seen = engine.wake.generation
+            page = engine.events_since(
+                after=after, types=wanted, limit=PAGE, tokens=tokens or None, namespace=namespace
+            )
+            for event in page.events:
+                show(event)
+            if page.next_cursor == after:
+                if not follow:
+                    return
+                engine.wake.wait(seen, engine.wake.poll_s)
+            after = page.next_cursor

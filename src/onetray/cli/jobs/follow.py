@@ -128,7 +128,7 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
             engine,
             lambda after: read(located.id, namespace=namespace, after=after, limit=PAGE),
             lambda e: e.id,
-            print_json_line if as_json else _event_line,
+            print_json_line if as_json else print_event,
             lambda: not follow or _ended(engine, located, namespace),
         )
 
@@ -179,10 +179,19 @@ def _ended(engine: EngineApi, located: Located, namespace: str) -> bool:
     return engine.job_status(located.id, namespace=namespace).state in MACHINES[located.entity].terminal
 
 
-def _event_line(e: Event) -> None:
+def print_event(e: Event) -> None:
     change = f"{e.was or '(new)'} → {e.state}" if e.state else "note"
     cause = f"  {e.cause}" if e.cause else ""
-    click.echo(one_line(f"{_precise(e.ts)}  {e.type:<20} {change:<24} {e.actor:<20} {e.entity_id}{cause}"))
+    click.echo(one_line(f"{_precise(e.ts)}  {e.type:<20} {change:<24} {e.actor:<20} {_subject(e)}{cause}"))
+
+
+def _subject(e: Event) -> str:
+    """The id of a job, a stage or a task; the name of a queue, a kind or a token."""
+    from onetray.domain.lifecycle import AUDIT_TYPES
+
+    if e.type not in AUDIT_TYPES:
+        return e.entity_id
+    return next((str(e.payload[name]) for name in ("queue", "kind", "name") if name in e.payload), e.entity_id)
 
 
 def _log_line(line: LogLine) -> None:

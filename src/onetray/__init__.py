@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         MissingExtra,
         NameTaken,
         NoAttemptsLeft,
+        NoDatabase,
         NotFound,
         NotJson,
         NotLocal,
@@ -88,10 +89,10 @@ _HOME = {
     "onetray.engine": "Engine",
     "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
     "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
-    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NotFound NotJson "
-    "NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError TooDeep "
-    "TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb ValidationError "
-    "WrongHost WrongOrigin",
+    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NoDatabase NotFound "
+    "NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError "
+    "TooDeep TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb "
+    "ValidationError WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
     "onetray.domain.flow": "Approval Context Counts Flow More Placed Progress Stage StageSpec TaskSpec",
@@ -144,6 +145,7 @@ __all__ = [
     "More",
     "NameTaken",
     "NoAttemptsLeft",
+    "NoDatabase",
     "NotFound",
     "NotJson",
     "NotLocal",

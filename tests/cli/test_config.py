@@ -60,7 +60,7 @@ def test_each_value_is_printed_with_its_source(here: Path) -> None:
     shown = told("config", ONETRAY_DRAIN_S="5")
     assert shown["queues"] == {"value": ["mail", "slow"], "source": "file onetray.toml"}
     assert shown["drain_s"] == {"value": 5.0, "source": "environment ONETRAY_DRAIN_S"}
-    assert shown["database"]["value"] == "postgresql://host/jobs"
+    assert shown["database"]["value"] == "postgresql://ann@host/jobs"
     text = called("config", "--namespace", "mine").stdout
     assert "namespace" in text
     assert "argument" in text

@@ -30,7 +30,7 @@ def test_jobs_are_submitted_listed_shown_and_cancelled_at_a_server(server: Serve
     job = told("submit", "mail", "to=ann", *at)["id"]
     assert [j["id"] for j in told("jobs", "list", *at)["jobs"]] == [job]
     assert told("jobs", "show", job, *at)["payload"] == {"to": "ann"}
-    assert [q["ready"] for q in told("queues", "list", *at)] == [1]
+    assert [q["ready"] for q in told("queues", "list", *at)["queues"]] == [1]
     assert told("jobs", "explain", job[-8:], *at)["before_it"] == 0
     assert told("jobs", "cancel", job, *at)["state"] == "cancelled"
     assert called("jobs", "events", job, *at).stdout.count("\n") == 2

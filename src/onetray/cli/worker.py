@@ -13,15 +13,16 @@ from typing import Any
 
 import click
 
-from onetray.cli import BadInput
+from onetray.cli import SOURCES, BadInput
+from onetray.cli.options import app_options
+from onetray.cli.target import SERVER, app_path, name_database, source_of, use_app
 
 CLOSE_S = 5.0
 """How long to wait at the end for the database connections to close."""
 
 
 @click.command(short_help="Run the tasks of an app.")
-@click.option("--app", "path", metavar="MODULE:APP", help="The app. Default: the setting app.")
-@click.option("--database", metavar="URL", help="Use this database instead of the app's own.")
+@app_options
 @click.option("--server", metavar="URL", help="Work for a server, as http://host:8321, instead of a database.")
 @click.option(
     "--token", metavar="TOKEN", help="The token for --server. Safer in ONETRAY_TOKEN: arguments show in process lists."
@@ -35,8 +36,8 @@ CLOSE_S = 5.0
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.")
 @click.option("--json", "as_json", is_flag=True, help="Write the log as JSON lines.")
 def worker(
-    path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
-    as_json: bool, **options: Any,
+    database: str | None, namespace: str | None, server: str | None, token: str | None, queues: str | None,
+    name: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Run the tasks of an app until SIGTERM or SIGINT. A second signal stops at once.
 
@@ -48,10 +49,10 @@ def worker(
     from onetray.log_format import set_up
     from onetray.settings import load
 
-    arguments = {**options, "app": path, "queues": None if queues is None else queues.split(",")}
+    arguments = {**options, "app": app_path(), "queues": None if queues is None else queues.split(",")}
     settings = load(arguments).settings
     if server is not None:
-        _check_server(server, database)
+        _check_server(server)
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings")
     set_up(settings.log_level, "json" if as_json else "text")
@@ -61,11 +62,13 @@ def worker(
         _supervise(settings.processes, settings.drain_s, name)
         return
     from onetray.worker import Worker
-    from onetray.worker.app_loader import load_app
     from onetray.worker.supervisor import on_leash
 
-    app = load_app(settings.app)
-    app.database, app.token = server or database or app.database, token or app.token
+    app, warnings = use_app(settings.app, server or database, namespace)
+    for warning in warnings:
+        logging.getLogger("onetray.worker").warning(warning)
+    app.token = token or app.token
+    name_database(app.database, on_terminal=False)
     runner = Worker(
         app,
         path=settings.app,
@@ -89,13 +92,12 @@ def worker(
         os._exit(0)
 
 
-def _check_server(server: str, database: str | None) -> None:
-    from onetray.cli.options import SERVER
-
-    if database is not None:
+def _check_server(server: str) -> None:
+    if source_of("database") == "--database":
         raise BadInput("pass --server or --database, not both")
     if not server.startswith(SERVER):
         raise BadInput(f"--server must be http://host:port or https://host:port, not {server!r}")
+    click.get_current_context().meta[SOURCES]["database"] = "--server"
 
 
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:

@@ -310,6 +310,7 @@ class EngineApi(ABC):
     job_key = ListApi.job_key
     job_status = JobApi.job_status
     jobs = ListApi.jobs
+    kinds = ListApi.kinds
     last_checkpoint = WorkerApi.last_checkpoint
     locate = ListApi.locate
     logs = TaskApi.logs

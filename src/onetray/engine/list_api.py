@@ -328,6 +328,11 @@ class ListApi(DatabaseReads):
         """The queues of a namespace, with their numbers of tasks."""
         return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
 
+    @read(plain)
+    def kinds(self, *, namespace: str = "default", limit: int = 1_000) -> list[str]:
+        """The kinds of a namespace by name: those that workers have declared, and those of jobs."""
+        return [name for (name,) in self._read("list_kinds", namespace=namespace, limit=limit)]
+
     @read(by_owner)
     def dead_groups(
         self,

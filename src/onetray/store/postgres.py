@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from onetray import failpoints
+from onetray.config import hide_password
 from onetray.domain.clock import Clock
 from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
@@ -33,6 +34,7 @@ try:
 
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
+    from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass
     from onetray.store.fast_submit_postgres import submit_one_postgres
     from onetray.store.pg_pipeline import PreparedNames, run_queries
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
@@ -55,6 +57,7 @@ TAIL_WAIT_S = 1.0
 CONNECT_S = 10.0
 OPEN_S, OPEN_POOLER_S = 15.0, 30.0
 """How long to wait for an unreachable server when the store opens. A pooler may retry only every 15 s."""
+OPEN_STEP_S = 0.1
 QUIET_S = 0.05
 """If the last notification is older than this, a commit notifies other processes in its own transaction."""
 
@@ -73,6 +76,20 @@ class WarmPool(ConnectionPool[ServerConnection]):
 
     psycopg's pool takes turns: an idle worker's claims would each meet a connection that has not been used for long.
     """
+
+    last_error: psycopg.Error | None = None
+    """Why the last attempt to connect failed; None after a success. The pool itself only logs it."""
+    first_connect_s: int | None = None
+    """The time for a connection until one has succeeded."""
+
+    def _connect(self, timeout: float | None = None) -> ServerConnection:
+        try:
+            connection = super()._connect(timeout or self.first_connect_s)
+        except psycopg.Error as e:
+            self.last_error = e
+            raise
+        self.last_error = self.first_connect_s = None
+        return connection
 
     def _get_ready_connection(self, timeout: float | None) -> ServerConnection | None:
         self._pool.rotate(1)
@@ -109,6 +126,7 @@ class PostgresStore(Store):
         reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
+        self.address = hide_password(url)
         # Behind a pooler it is unknown whether the backend that was writing is gone.
         self.takes_one = not pooler
         self._identity: tuple[Any, ...] | None = None
@@ -117,28 +135,27 @@ class PostgresStore(Store):
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
         # pg_pipeline.py prepares statements. If psycopg did so, too, it would deallocate all of them after a rollback.
-        kwargs = {
-            "autocommit": True, "connect_timeout": int(CONNECT_S), "application_name": "onetray",
-            "prepare_threshold": None,
-        }  # fmt: skip
+        kwargs: dict[str, Any] = {"autocommit": True, "application_name": "onetray", "prepare_threshold": None}
         try:
-            psycopg.conninfo.conninfo_to_dict(url)
+            has_timeout = "connect_timeout" in psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as e:
             raise StoreError(f"invalid database URL: {e}") from e
+        if not has_timeout:
+            kwargs["connect_timeout"] = int(CONNECT_S)
         self._pool = WarmPool(
             url, connection_class=ServerConnection, configure=self._configure, kwargs=kwargs, open=False,
             min_size=1, max_size=connections, timeout=min(CONNECT_S, patience_s),
             # The pool waits longer after each failure. This resets it before a wait becomes longer than patience_s.
             reconnect_timeout=15.0, name="onetray", reset=reset,
         )  # fmt: skip
+        self._pool.first_connect_s = None if has_timeout else FIRST_CONNECT_S
         self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
-            # Run a statement: a pooler accepts connections while the server is unreachable.
             self._connect(min(OPEN_POOLER_S if pooler else OPEN_S, patience_s))
-        except Unavailable as e:
+        except BaseException:
             self._pool.close()
-            raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
+            raise
         super().__init__(clock)
 
     def _configure(self, connection: ServerConnection) -> None:
@@ -149,13 +166,23 @@ class PostgresStore(Store):
             connection.prepared_names = PreparedNames()
 
     def _connect(self, patience_s: float) -> None:
-        until = time.monotonic() + patience_s
-
-        def once() -> None:
-            with self.connection(max(0.1, min(CONNECT_S, until - time.monotonic()))):
-                return
-
-        retry_transaction(once, patience_s)
+        """Wait for the first connection. Raises why there is none: at once, unless the server may accept one soon."""
+        until, seen = time.monotonic() + patience_s, None
+        while True:
+            try:
+                # The pool has run a statement on it: a pooler accepts connections while the server is unreachable.
+                with self._pool.connection(OPEN_STEP_S):
+                    return
+            except (PoolTimeout, psycopg.OperationalError) as e:
+                error = self._pool.last_error
+                if time.monotonic() > until:
+                    raise connect_error(error or e, self.url) from (error or e)
+                if error is None or error is seen:
+                    continue
+                if not may_pass(error, self.url):
+                    raise connect_error(error, self.url) from error
+                # A slow server gets more time.
+                seen, self._pool.first_connect_s = error, None
 
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:
@@ -165,7 +192,7 @@ class PostgresStore(Store):
         except PoolClosed as e:
             raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
-            raise Unavailable(f"cannot get a connection to PostgreSQL: {e}") from e
+            raise Unavailable(f"cannot get a connection to PostgreSQL: {self._pool.last_error or e}") from e
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
@@ -410,8 +437,3 @@ def _is_lost(connection: Connection[Any], error: BaseException) -> bool:
     if not isinstance(error, psycopg.Error):
         return False
     return connection.closed or connection.broken or (error.sqlstate is not None and not is_refused(error))
-
-
-def _without_password(url: str) -> str:
-    parts = psycopg.conninfo.conninfo_to_dict(url)
-    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import Refused
+from onetray.cli.completion import complete_jobs
 from onetray.cli.format import clock
 from onetray.cli.options import common, opened
 from onetray.cli.output import print_json_line
@@ -26,7 +27,7 @@ follow_option = click.option("-f", "--follow", is_flag=True, help="Continue unti
 
 
 @click.command(short_help="Print a job's events.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @follow_option
 @common
 def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
@@ -44,7 +45,7 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
 
 
 @click.command(short_help="Print a task's log.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @follow_option
 @common
 def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:

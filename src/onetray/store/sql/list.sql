@@ -305,6 +305,10 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     ) AS h ON h.queue = q.key
 WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
 
+-- name: list_kinds
+SELECT k.name FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
+
 -- name: dead_groups
 -- row: DeadGroup
 -- Dead letters grouped by reason, error class and the beginning of the error message.

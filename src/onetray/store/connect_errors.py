@@ -35,38 +35,44 @@ _REFUSED = re.compile(r"refused|No such file or directory")
 
 
 class Place(NamedTuple):
-    """What a URL, the environment and libpq's defaults say about a connection. A list of hosts is one text."""
+    """What a URL, the environment and libpq's defaults say about a connection."""
 
-    host: str
-    port: str
+    servers: tuple[tuple[str, str], ...]
+    """Hosts and ports, in the order in which they are tried."""
     database: str
     role: str
 
     @property
-    def is_socket(self) -> bool:
-        return not self.host or self.host.startswith(("/", "@"))
-
-    @property
     def options(self) -> str:
         """The options of psql, createdb and others for this server."""
-        return f"{f'-h {self.host} ' if self.host else ''}-p {self.port}"
+        host, port = self.servers[0]
+        return f"{f'-h {host} ' if host else ''}-p {port}"
 
     def __str__(self) -> str:
-        server = f"the socket in {self.host or 'the default directory'}, port {self.port}"
-        server = server if self.is_socket else f"{self.host}:{self.port}"
-        return f"{server} (database {self.database}, role {self.role})"
+        return f"{', '.join(map(_server, self.servers))} (database {self.database}, role {self.role})"
+
+
+def _server(server: tuple[str, str]) -> str:
+    host, port = server
+    return f"the socket in {host or 'the default directory'}, port {port}" if _is_socket(host) else f"{host}:{port}"
+
+
+def _is_socket(host: str) -> bool:
+    return not host or host.startswith(("/", "@"))
 
 
 def place_of(url: str) -> Place:
-    known = {d.keyword.decode(): d.val.decode() for d in pq.Conninfo.get_defaults() if d.val}
-    known |= {name: str(value) for name, value in conninfo.conninfo_to_dict(url).items()}
+    defaults = {d.keyword.decode(): d.val.decode() for d in pq.Conninfo.get_defaults() if d.val}
+    known = defaults | {name: str(value) for name, value in conninfo.conninfo_to_dict(url).items()}
+    hosts = (known.get("host") or known.get("hostaddr") or "").split(",")
+    usual = defaults.get("port", "5432")
+    ports = [port or usual for port in known.get("port", usual).split(",")]
     role = known.get("user", "")
-    return Place(
-        known.get("host") or known.get("hostaddr", ""), known.get("port", "5432"), known.get("dbname") or role, role
-    )
+    servers = tuple(zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True))
+    return Place(servers, known.get("dbname") or role, role)
 
 
-def may_pass(error: Exception, url: str) -> bool:
+def may_pass(error: Exception | None, url: str) -> bool:
     """Whether the server is there and may accept a connection soon: it starts, is full, or is slow."""
     if isinstance(error, ConnectionTimeout):
         return _answers(place_of(url))
@@ -74,11 +80,9 @@ def may_pass(error: Exception, url: str) -> bool:
 
 
 def _answers(place: Place) -> bool:
-    if place.is_socket:
-        return True
-    hosts = place.host.split(",")
-    ports = place.port.split(",")
-    for host, port in zip(hosts, ports * len(hosts), strict=False):
+    for host, port in place.servers:
+        if _is_socket(host):
+            return True
         with suppress(OSError, ValueError), socket.create_connection((host, int(port)), PROBE_S):
             return True
     return False
@@ -114,7 +118,7 @@ def connect_error(error: Exception, url: str) -> OnetrayError:
     if _WRONG_PASSWORD.search(text):
         return StoreError(f"{place} rejects the password or the role: check both in the URL {shown}: {text}")
     if _NO_HOST.search(text):
-        return StoreError(f"the host {place.host!r} is unknown: check the URL {shown}: {text}")
+        return StoreError(f"the host of {place} is unknown: check the URL {shown}: {text}")
     return Unavailable(f"PostgreSQL does not answer at {place}: {_next_step(error, text, place)}: {text}")
 
 

@@ -57,7 +57,6 @@ TAIL_WAIT_S = 1.0
 CONNECT_S = 10.0
 OPEN_S, OPEN_POOLER_S = 15.0, 30.0
 """How long to wait for an unreachable server when the store opens. A pooler may retry only every 15 s."""
-OPEN_STEP_S = 0.1
 QUIET_S = 0.05
 """If the last notification is older than this, a commit notifies other processes in its own transaction."""
 
@@ -77,19 +76,27 @@ class WarmPool(ConnectionPool[ServerConnection]):
     psycopg's pool takes turns: an idle worker's claims would each meet a connection that has not been used for long.
     """
 
-    last_error: psycopg.Error | None = None
+    last_error: Exception | None = None
     """Why the last attempt to connect failed; None after a success. The pool itself only logs it."""
     first_connect_s: int | None = None
     """The time for a connection until one has succeeded."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.tried = threading.Event()
+        """Set after each attempt to connect."""
+        super().__init__(*args, **kwargs)
+
     def _connect(self, timeout: float | None = None) -> ServerConnection:
         try:
             connection = super()._connect(timeout or self.first_connect_s)
-        except psycopg.Error as e:
+        except Exception as e:
             self.last_error = e
             raise
-        self.last_error = self.first_connect_s = None
-        return connection
+        else:
+            self.last_error = self.first_connect_s = None
+            return connection
+        finally:
+            self.tried.set()
 
     def _get_ready_connection(self, timeout: float | None) -> ServerConnection | None:
         self._pool.rotate(1)
@@ -167,22 +174,18 @@ class PostgresStore(Store):
 
     def _connect(self, patience_s: float) -> None:
         """Wait for the first connection. Raises why there is none: at once, unless the server may accept one soon."""
-        until, seen = time.monotonic() + patience_s, None
+        until = time.monotonic() + patience_s
         while True:
-            try:
-                # The pool has run a statement on it: a pooler accepts connections while the server is unreachable.
-                with self._pool.connection(OPEN_STEP_S):
-                    return
-            except (PoolTimeout, psycopg.OperationalError) as e:
-                error = self._pool.last_error
-                if time.monotonic() > until:
-                    raise connect_error(error or e, self.url) from (error or e)
-                if error is None or error is seen:
-                    continue
-                if not may_pass(error, self.url):
-                    raise connect_error(error, self.url) from error
-                # A slow server gets more time.
-                seen, self._pool.first_connect_s = error, None
+            # The pool runs a statement on it: a pooler accepts connections while the server is unreachable.
+            was_tried = self._pool.tried.wait(max(0.0, until - time.monotonic()))
+            self._pool.tried.clear()
+            error = self._pool.last_error
+            if was_tried and error is None:
+                return
+            if not was_tried or not may_pass(error, self.url):
+                raise connect_error(error or TimeoutError("it takes too long"), self.url) from error
+            # A slow server gets more time.
+            self._pool.first_connect_s = None
 
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:

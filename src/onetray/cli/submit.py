@@ -95,7 +95,8 @@ def _check_kind(engine: EngineApi, path: str | None, app: Onetray | None, kind: 
 
     if app is not None:
         if kind not in app.flows and kind not in app.tasks:
-            raise BadInput(f"{path} has no task or flow {kind!r}; {_nearest(kind, [*app.tasks, *app.flows])}")
+            hint = f"{_nearest(kind, [*app.tasks, *app.flows])} To submit it anyway: --unknown-kind"
+            raise BadInput(f"{path} has no task or flow {kind!r}; {hint}")
         return
     try:
         if engine.policy_of(kind, namespace=namespace) is not None:
@@ -105,7 +106,8 @@ def _check_kind(engine: EngineApi, path: str | None, app: Onetray | None, kind: 
         # A token that may only submit cannot ask.
         return
     where = f"the namespace {namespace} of {absolute(click.get_current_context().params['database'])}"
-    raise BadInput(f"nobody knows the kind {kind!r} in {where}; {_nearest(kind, known)}")
+    hint = f"{_nearest(kind, known)} Start its worker first, or name its app with --app, or pass --unknown-kind"
+    raise BadInput(f"nobody knows the kind {kind!r} in {where}; {hint}")
 
 
 def _nearest(kind: str, known: list[str]) -> str:
@@ -113,10 +115,8 @@ def _nearest(kind: str, known: list[str]) -> str:
 
     near = get_close_matches(kind, known, 3)
     if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    else:
-        hint = f"known: {', '.join(sorted(known)[:20])}" if known else "no kind is known there yet"
-    return f"{hint} Start its worker first, name its app with --app, or submit it anyway with --unknown-kind"
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"known: {', '.join(sorted(known)[:20])}." if known else "no kind is known yet."
 
 
 def _submit(

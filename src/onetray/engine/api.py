@@ -328,6 +328,7 @@ class EngineApi(ABC):
     prune_jobs = UpkeepApi.prune_jobs
     queues = ListApi.queues
     resume_queue = KindApi.resume_queue
+    retried = ListApi.retried
     sorted_jobs = ListApi.sorted_jobs
     stage = FlowApi.stage
     stage_members = ListApi.stage_members

@@ -124,7 +124,7 @@ def retry(
     fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
     with opened(database) as engine:
         if id is None:
-            bulk = Bulk("retry", "retrying", NOT_SUCCEEDED, by_entity(Redrive, RetryFlow, fields))
+            bulk = Bulk("retry", "retrying", NOT_SUCCEEDED, by_entity(Redrive, RetryFlow, fields), once=True)
             run_bulk(engine, bulk, options, namespace, as_json)
             return
         located = engine.locate(id, among=JOB, namespace=namespace)

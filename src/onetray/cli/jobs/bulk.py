@@ -60,6 +60,8 @@ class Bulk:
     states: tuple[str, ...]
     """The states of jobs to take if --state names none."""
     command_of: Callable[[JobSummary], Command]
+    once: bool = False
+    """Whether to leave out jobs that were retried before."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,8 @@ def run_bulk(engine: EngineApi, bulk: Bulk, options: dict[str, Any], namespace: 
     if not options["yes"]:
         if not as_json:
             print_jobs(first.jobs, now)
-        confirm(f"{bulk.verb.capitalize()} {counted(total, 'job')}, of which these are the newest?", False)
+        left_out = "; those that were retried before are left out" if bulk.once else ""
+        confirm(f"{bulk.verb.capitalize()} {counted(total, 'job')}{left_out}?", False)
     outcome, interrupted = Outcome(), False
     try:
         with progress_bar(bulk.doing, total) as step:
@@ -116,6 +119,10 @@ def _pages(engine: EngineApi, filters: dict[str, Any]) -> Iterator[list[JobSumma
 
 
 def _run_page(engine: EngineApi, bulk: Bulk, jobs: list[JobSummary], outcome: Outcome) -> None:
+    if bulk.once:
+        before = set(engine.retried([job.id for job in jobs], namespace=jobs[0].namespace))
+        jobs = [job for job in jobs if job.id not in before]
+        outcome.repeated += len(before)
     for job, verdict in zip(jobs, engine.run([bulk.command_of(job) for job in jobs]), strict=True):
         if verdict.error is not None:
             outcome.refused.append((job.id, str(verdict.error)))

@@ -80,7 +80,7 @@ def test_what_did_not_succeed_is_retried_once(shop: Place) -> None:
     assert [shop.engine.flow(j.id).retry_of for j in shop.engine.jobs(entity="flow", states=("pending",)).jobs] == [
         flow
     ]
-    assert shop.engine.retried([failed, succeeded, cancelled, flow]) == sorted([failed, cancelled]) + [flow]
+    assert shop.engine.retried([failed, succeeded, cancelled, flow]) == [*sorted([failed, cancelled]), flow]
 
 
 def test_a_retry_that_was_cancelled_can_be_retried_itself(shop: Place) -> None:

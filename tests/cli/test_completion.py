@@ -33,8 +33,8 @@ def test_the_bash_script_is_sound() -> None:
 def completed(*words: str, cwd: Path | None = None, **environment: str) -> list[str]:
     """What bash is offered for the last word."""
     done = onetray(
-        _ONETRAY_COMPLETE="bash_complete", COMP_WORDS=" ".join(["onetray", *words]), COMP_CWORD=str(len(words)), cwd=cwd,
-        **environment,
+        _ONETRAY_COMPLETE="bash_complete", COMP_WORDS=" ".join(["onetray", *words]), COMP_CWORD=str(len(words)),
+        cwd=cwd, **environment,
     )  # fmt: skip
     assert done.stderr == ""
     return [line.removeprefix("plain,") for line in done.stdout.split()]

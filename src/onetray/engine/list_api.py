@@ -329,10 +329,10 @@ class ListApi(DatabaseReads):
         return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
 
     @read(plain)
-    def retried(self, jobs: Sequence[str], *, namespace: str = "default") -> list[str]:
+    def retried(self, ids: Sequence[str], *, namespace: str = "default") -> list[str]:
         """Those of these jobs that were retried already, if the new job is still there."""
-        ids = [task_id(job, "jobs") for job in listed(jobs, "jobs", 0, MAX_ROWS)]
-        return [id_ for (id_,) in self._read("retried_jobs", ids=ids, namespace=namespace)] if ids else []
+        wanted = [task_id(id_, "ids") for id_ in listed(ids, "ids", 0, MAX_ROWS)]
+        return [id_ for (id_,) in self._read("retried_jobs", ids=wanted, namespace=namespace)] if wanted else []
 
     @read(plain)
     def kinds(self, *, namespace: str = "default", limit: int = 1_000) -> list[str]:

@@ -152,6 +152,17 @@ def test_a_place_is_what_libpq_would_use(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(place_of("postgresql://ann@/?host=/tmp")) == "the socket in /tmp, port 6000 (database ann, role ann)"
 
 
+@pytest.mark.parametrize("end", ["cret@h/jobs", "cret]@h:x:1/jobs", "cret%zz@h/jobs"])
+@pytest.mark.parametrize("middle", ["/", "[", ""])
+def test_a_password_that_is_not_encoded_is_not_printed(middle: str, end: str) -> None:
+    url = f"postgresql://ann:s3{middle}{end}"
+    done = called("jobs", "list", "--database", url)
+    assert done.exit_code == 3
+    assert one_line(done.stderr)
+    assert "s3" not in done.stderr
+    assert "cret" not in done.stderr
+
+
 def test_a_migration_that_is_missing_names_the_url_to_pass(pg_url: str) -> None:
     url = pg_url.replace("://postgres@", f"://postgres:{SECRET}@")
     with pytest.raises(StoreError, match="onetray migrate --database") as raised:

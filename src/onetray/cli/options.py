@@ -151,14 +151,13 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
 
 
 @contextmanager
-def opened(url: str, *, create: bool = False) -> Iterator[EngineApi]:
-    """Open an engine with redacted answers on a server, or on an existing, migrated database. With `create`, a SQLite
-    file is created and migrated."""
+def opened(url: str) -> Iterator[EngineApi]:
+    """Open an engine with redacted answers on a server, or on an existing, migrated database."""
     if url.startswith(SERVER):
         with _at_server(url) as engine:
             yield engine
         return
-    with opened_database(url, create=create) as database:
+    with opened_database(url) as database:
         yield database.redacted
 
 

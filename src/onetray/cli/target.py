@@ -189,13 +189,13 @@ def absolute(url: str) -> str:
     return f"sqlite:///{quote(os.getcwd())}/{url.removeprefix('sqlite:///')}"
 
 
-def name_database(url: str, on_terminal: bool = True) -> None:
+def name_database(url: str) -> None:
     """Print which database is used on stderr: with --verbose, or if that is a terminal."""
     ctx = click.get_current_context(silent=True)
     if ctx is not None:
         # Errors name it, too.
         ctx.meta.setdefault(SOURCES, {})["url"] = absolute(url)
-        if ctx.meta.get(_VERBOSE) or (on_terminal and sys.stderr.isatty()):
+        if ctx.meta.get(_VERBOSE) or sys.stderr.isatty():
             click.secho(f"database {absolute(url)}, from {source_of('database')}", err=True, dim=True)
 
 

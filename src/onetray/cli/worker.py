@@ -68,7 +68,7 @@ def worker(
     for warning in warnings:
         logging.getLogger("onetray.worker").warning(warning)
     app.token = token or app.token
-    name_database(app.database, on_terminal=False)
+    name_database(app.database)
     runner = Worker(
         app,
         path=settings.app,

@@ -10,7 +10,7 @@ import socket
 from contextlib import suppress
 from typing import NamedTuple
 
-from psycopg import conninfo, pq
+from psycopg import ProgrammingError, conninfo, pq
 from psycopg.errors import ConnectionTimeout
 
 from onetray.config import hide_password
@@ -61,9 +61,25 @@ def _is_socket(host: str) -> bool:
     return not host or host.startswith(("/", "@"))
 
 
+def parts_of(url: str) -> dict[str, str]:
+    """The parameters of a URL. Raises StoreError for one that is not valid."""
+    try:
+        parts = {name: str(value) for name, value in conninfo.conninfo_to_dict(url).items()}
+    except ProgrammingError as e:
+        # libpq quotes what it does not understand, which may be a part of the password.
+        why = str(e) if hide_password(url) == url else re.sub('"[^"]*"', '"…"', str(e))
+        raise StoreError(f"invalid database URL {hide_password(url)}: {why}") from None
+    if "@" in parts.get("dbname", ""):
+        # What precedes the / would be taken for host and port, and stand in messages.
+        raise StoreError(
+            f"invalid database URL {hide_password(url)}: in a password, write / as %2F, ? as %3F, # as %23 and @ as %40"
+        )
+    return parts
+
+
 def place_of(url: str) -> Place:
     defaults = {d.keyword.decode(): d.val.decode() for d in pq.Conninfo.get_defaults() if d.val}
-    known = defaults | {name: str(value) for name, value in conninfo.conninfo_to_dict(url).items()}
+    known = defaults | parts_of(url)
     hosts = (known.get("host") or known.get("hostaddr") or "").split(",")
     usual = defaults.get("port", "5432")
     ports = [port or usual for port in known.get("port", usual).split(",")]

@@ -16,7 +16,7 @@ from typing import Any
 from onetray import failpoints
 from onetray.config import hide_password
 from onetray.domain.clock import Clock
-from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
+from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store

@@ -13,7 +13,7 @@ import click
 
 from onetray.cli import BadInput
 from onetray.cli.options import app_options, database_of, database_option, opened_database, quiet_driver
-from onetray.cli.target import app_path, name_database, remember_app, use_app
+from onetray.cli.target import app_path, name_database, named_app, remember_app, use_app
 from onetray.config import BUILT_IN_DIALECTS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DIALECTS = ", ".join(BUILT_IN_DIALECTS)
+ONE_APP = "pass --app or --example, not both"
 EXAMPLE, EXAMPLE_QUEUES = "onetray.examples.parcels:app", ["default", "parcels"]
 
 
@@ -69,6 +70,8 @@ def serve(database: str, no_janitor: bool, **options: Any) -> None:
 def _remember_example(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
     """The example is an app like any other: it may name the database."""
     if value:
+        if named_app(ctx) is not None:
+            raise BadInput(ONE_APP)
         remember_app(ctx, param, EXAMPLE)
     return value
 
@@ -91,7 +94,7 @@ def up(
     """
     path = app_path()
     if example and path != EXAMPLE:
-        raise BadInput("pass --app or --example, not both")
+        raise BadInput(ONE_APP)
     queue_names = queues.split(",") if queues is not None else EXAMPLE_QUEUES if example else None
     settings = _settings({**options, "app": path, "queues": queue_names})
     if settings.app is None:

@@ -30,6 +30,12 @@ def remember_app(ctx: click.Context, param: click.Parameter, value: str | None) 
         ctx.meta[_APP] = value
 
 
+def named_app(ctx: click.Context) -> str | None:
+    """The value of --app."""
+    path: str | None = ctx.meta.get(_APP)
+    return path
+
+
 def remember_verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ctx.meta[_VERBOSE] = value
 
@@ -123,7 +129,7 @@ def settings() -> Settings:
 def app_path(ctx: click.Context | None = None) -> str | None:
     """The path of the app: --app, else the setting app."""
     ctx = ctx or click.get_current_context()
-    return ctx.meta.get(_APP) or settings().app
+    return named_app(ctx) or settings().app
 
 
 def _imported(path: str, name: str) -> Onetray:

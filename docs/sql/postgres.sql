@@ -1843,6 +1843,22 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     ) AS h ON h.queue = q.key
 WHERE n.name = :namespace ORDER BY q.name LIMIT :limit;
 
+-- name: list_kinds
+SELECT k.name FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
+
+-- name: retried_jobs
+SELECT CAST(t.id AS text) AS id FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = ANY(:ids::uuid[]) AND n.name = :namespace AND t.key IN (
+    SELECT r.retry_of FROM onetray.task AS r
+    WHERE r.stage IS NULL AND r.retry_of IS NOT NULL AND r.correlation_id IN (
+        SELECT coalesce(o.correlation_id, CAST(o.id AS text)) FROM onetray.task AS o WHERE o.id = ANY(:ids::uuid[])))
+UNION ALL
+SELECT CAST(f.id AS text) FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id = ANY(:ids::uuid[]) AND n.name = :namespace AND f.key IN (
+    SELECT r.retry_of FROM onetray.flow AS r WHERE r.retry_of IS NOT NULL AND r.correlation_id IN (
+        SELECT o.correlation_id FROM onetray.flow AS o WHERE o.id = ANY(:ids::uuid[])));
+
 -- name: dead_groups
 -- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven)
 SELECT k.name AS kind, d.reason_code, CAST(d.last_error AS jsonb) ->> 'class' AS error_class,

@@ -1843,6 +1843,22 @@ FROM queue AS q JOIN namespace AS n ON n.key = q.ns
     ) AS h ON h.queue = q.key
 WHERE n.name = :namespace ORDER BY q.name LIMIT :limit;
 
+-- name: list_kinds
+SELECT k.name FROM kind AS k JOIN namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
+
+-- name: retried_jobs
+SELECT CAST(t.id AS text) AS id FROM task AS t JOIN namespace AS n ON n.key = t.ns
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace AND t.key IN (
+    SELECT r.retry_of FROM task AS r
+    WHERE r.stage IS NULL AND r.retry_of IS NOT NULL AND r.correlation_id IN (
+        SELECT coalesce(o.correlation_id, CAST(o.id AS text)) FROM task AS o WHERE o.id IN (SELECT value FROM json_each(:ids))))
+UNION ALL
+SELECT CAST(f.id AS text) FROM flow AS f JOIN namespace AS n ON n.key = f.ns
+WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace AND f.key IN (
+    SELECT r.retry_of FROM flow AS r WHERE r.retry_of IS NOT NULL AND r.correlation_id IN (
+        SELECT o.correlation_id FROM flow AS o WHERE o.id IN (SELECT value FROM json_each(:ids))));
+
 -- name: dead_groups
 -- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven)
 SELECT k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,

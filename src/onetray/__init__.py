@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         MissingExtra,
         NameTaken,
         NoAttemptsLeft,
+        NoDatabase,
         NotApprover,
         NotFound,
         NotJson,
@@ -124,8 +125,8 @@ _HOME = {
     "onetray.engine": "Engine",
     "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
     "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
-    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NotApprover NotFound "
-    "NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError "
+    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NoDatabase "
+    "NotApprover NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError "
     "TooDeep TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb "
     "ValidationError WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",
@@ -186,6 +187,7 @@ __all__ = [
     "More",
     "NameTaken",
     "NoAttemptsLeft",
+    "NoDatabase",
     "NotApprover",
     "NotFound",
     "NotJson",

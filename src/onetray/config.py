@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 LEAST_RETENTION_S = 1.0
@@ -145,17 +146,21 @@ class HttpConfig:
     """How long a client may take to read its response, or 64 KiB of a large one, before it is disconnected."""
 
 
-def without_password(url: str) -> str:
-    """The URL of a database or a server without its user, password and options."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme == "sqlite":
-        return url
-    address, _, options = rest.partition("?")
-    # A password with an unquoted ? may end among the options.
-    return f"{scheme}://{'***' if '@' in options else address.rpartition('@')[2]}"
-
-
 def plain_url(url: str) -> str:
     """A database's URL without the driver that SQLAlchemy's have: postgresql+psycopg://… as postgresql://…"""
     scheme, separator, rest = url.partition("://")
     return f"{scheme.partition('+')[0]}://{rest}" if separator and scheme.startswith("postgres") else url
+
+
+_IN_AUTHORITY = re.compile(r"^(\w[\w+.-]*://[^:@/?]*):[^?]*@")
+_IN_OPTIONS = re.compile(r"([?&])((?:ssl)?password=)[^&]*")
+
+
+def hide_password(url: str, mark: str = "***") -> str:
+    """A database's URL for messages and logs. Without a mark it has no password, and can be passed on."""
+    if url.startswith("sqlite:"):
+        return url
+    if mark:
+        return _IN_OPTIONS.sub(rf"\1\2{mark}", _IN_AUTHORITY.sub(rf"\1:{mark}@", url))
+    bare = _IN_OPTIONS.sub(r"\1", _IN_AUTHORITY.sub(r"\1@", url))
+    return re.sub(r"\?&*$", "", re.sub(r"([?&])&+", r"\1", bare).rstrip("&"))

@@ -35,6 +35,7 @@ _CHOICES = {
     "log_level": LOG_LEVELS, "log_format": LOG_FORMATS, "http.log_format": LOG_FORMATS,
     "http.mcp_tools": (*TOOL_SETS, "both", "none"),
 }  # fmt: skip
+_MAY_BE_EMPTY = ("http.allowed_hosts", "http.allowed_origins")
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -80,6 +81,9 @@ class Loaded:
     settings: Settings
     origins: tuple[Setting, ...]
 
+    def origin(self, name: str) -> Setting:
+        return next(s for s in self.origins if s.name == name)
+
 
 _RANGES: dict[str, tuple[float, float]] = {
     "concurrency": (1, 10_000), "processes": (1, 1_000), "drain_s": (0, 86_400), "engine.chunk": (1, 10_000),
@@ -99,7 +103,7 @@ def load(arguments: Mapping[str, Any] | None = None, environment: Mapping[str, s
     path, in_file = _file(environment)
     loaded: list[Setting] = []
     for name, default, annotation in _all_settings():
-        variable = PREFIX + name.replace(".", "_").upper()
+        variable = variable_of(name)
         if name in arguments_set:
             loaded.append(Setting(name, _check(name, arguments_set[name], annotation, "the argument"), ARGUMENT))
         elif environment.get(variable):
@@ -110,6 +114,11 @@ def load(arguments: Mapping[str, Any] | None = None, environment: Mapping[str, s
         else:
             loaded.append(Setting(name, default, DEFAULT))
     return Loaded(_build(loaded), tuple(loaded))
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.replace(".", "_").upper()
 
 
 def _all_settings() -> Iterator[tuple[str, Any, str]]:
@@ -196,7 +205,8 @@ def _check(name: str, value: Any, annotation: str, where: str) -> Any:
 
 def _fits(name: str, value: Any, annotation: str) -> bool:
     if annotation.startswith("tuple"):
-        return isinstance(value, list | tuple) and 0 < len(value) <= 1_000 and all(_is_name(v) for v in value)
+        least = 0 if name in _MAY_BE_EMPTY else 1
+        return isinstance(value, list | tuple) and least <= len(value) <= 1_000 and all(_is_name(v) for v in value)
     if annotation.startswith("bool"):
         return isinstance(value, bool)
     if annotation.startswith(("int", "float")):
@@ -227,4 +237,4 @@ def _expected(name: str, annotation: str) -> str:
     return f"one of {', '.join(_CHOICES[name])}" if name in _CHOICES else "text"
 
 
-__all__ = ["Loaded", "Setting", "Settings", "load"]
+__all__ = ["ARGUMENT", "DEFAULT", "Loaded", "Setting", "Settings", "load", "variable_of"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -60,11 +64,66 @@ def test_each_value_is_printed_with_its_source(here: Path) -> None:
     shown = told("config", ONETRAY_DRAIN_S="5")
     assert shown["queues"] == {"value": ["mail", "slow"], "source": "file onetray.toml"}
     assert shown["drain_s"] == {"value": 5.0, "source": "environment ONETRAY_DRAIN_S"}
-    assert shown["database"]["value"] == "postgresql://host/jobs"
+    assert shown["database"]["value"] == "postgresql://ann@host/jobs"
     text = called("config", "--namespace", "mine").stdout
-    assert "namespace" in text
-    assert "argument" in text
+    assert 'namespace = "mine"  # argument\n' in text
     assert "secret" not in text
+    assert "its password is left out" in text
+    assert "ann:secret@" in called("config", "--show-password").stdout
+
+
+STRANGE = """
+database = "postgresql://ann@host/jobs"
+namespace = "a \\"quoted\\" näme # $HOME \\u007f"
+queues = ["mail", "slow ones"]
+drain_s = 0.5
+[engine]
+pooler = true
+committers = 2
+[http]
+allowed_hosts = ["jobs.example.org"]
+"""
+
+
+def test_what_is_printed_can_be_pasted_into_the_file(here: Path) -> None:
+    write(here, STRANGE)
+    before = load().settings
+    printed = called("config").stdout
+    assert tomllib.loads(printed)["engine"]["committers"] == 2
+    write(here, printed)
+    assert load().settings == before
+    write(here, called("config", ONETRAY_CONFIG="").stdout)
+    assert load().settings == before
+
+
+def test_what_is_printed_can_be_read_by_a_shell(here: Path) -> None:
+    write(here, STRANGE)
+    before = load().settings
+    (here / "settings.sh").write_text(called("config", "--env").stdout)
+    (here / "onetray.toml").unlink()
+    script = f"set -a; . ./settings.sh; {sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert load(environment=json.loads(done.stdout)).settings == before
+
+
+def test_the_defaults_can_be_pasted_too(here: Path) -> None:
+    write(here, called("config").stdout)
+    assert load().settings == Settings()
+
+
+def test_a_name_with_a_comma_is_no_environment_variable(here: Path) -> None:
+    write(here, 'queues = ["a,b"]')
+    assert "ONETRAY_QUEUES cannot have a name with a comma" in called("config", "--env").stdout
+
+
+def test_the_app_may_say_the_database_and_the_namespace(here: Path) -> None:
+    (here / "shop_of_config.py").write_text(
+        'from onetray import Onetray\napp = Onetray("sqlite:///s.db", namespace="eu")'
+    )
+    text = called("config", "--app", "shop_of_config").stdout
+    assert 'database = "sqlite:///s.db"  # app shop_of_config\n' in text
+    assert 'namespace = "eu"  # app shop_of_config\n' in text
+    assert tomllib.loads(called("config", "--app", "nowhere").stdout)["database"] == "sqlite:///onetray.db"
 
 
 def test_a_file_elsewhere_is_named_by_a_variable(here: Path) -> None:

@@ -17,8 +17,8 @@ def test_letters_that_say_the_same_are_one_line(place: Place) -> None:
     assert head.split() == ["count", "kind", "reason", "error", "oldest", "newest"]
     assert first.startswith("2      sync  exhausted_retries  HTTP 503: shop is closed  ")
     assert second.startswith("1      sync  exhausted_retries  HTTP 503: no such shop")
-    assert [g["count"] for g in told("dead", "list", *place.at, "--error", "no such")] == [1]
-    assert len(told("dead", "list", *place.at, "--each")) == 3
+    assert [g["count"] for g in told("dead", "list", *place.at, "--error", "no such")["groups"]] == [1]
+    assert len(told("dead", "list", *place.at, "--each")["dead_letters"]) == 3
 
 
 def test_one_letter_is_shown_whole(place: Place) -> None:
@@ -35,8 +35,8 @@ def test_one_letter_is_redriven_and_left_out_from_then_on(place: Place) -> None:
     letter = place.dead()
     new = told("dead", "redrive", letter, *place.at)["id"]
     assert place.engine.task(new).retry_of == letter
-    assert told("dead", "list", *place.at) == []
-    assert [x["successor_id"] for x in told("dead", "list", *place.at, "--redriven", "--each")] == [new]
+    assert told("dead", "list", *place.at)["groups"] == []
+    assert [x["successor_id"] for x in told("dead", "list", *place.at, "--redriven", "--each")["dead_letters"]] == [new]
     assert called("dead", "redrive", letter, *place.at).stdout.startswith(f"existing task {new}")
 
 
@@ -59,7 +59,7 @@ def test_many_are_redriven_only_after_a_preview_and_a_yes(place: Place) -> None:
     assert "--yes" in done.stderr
     outcome = told("dead", "redrive", "--all", "--kind", "sync", "--yes", *place.at)
     assert outcome == {"redriven": 2, "refused": [], "left": 0, "flows_to_retry": []}
-    assert [g["kind"] for g in told("dead", "list", *place.at)] == ["mail"]
+    assert [g["kind"] for g in told("dead", "list", *place.at)["groups"]] == ["mail"]
     assert told("dead", "redrive", "--all", "--kind", "sync", "--yes", *place.at)["redriven"] == 0
 
 

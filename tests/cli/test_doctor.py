@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from onetray.cli import doctor
+from onetray.config import hide_password
 from onetray.store import server_facts
 from onetray.store.sqlite import SqliteStore
 from tests.cli.conftest import Place
@@ -61,7 +62,7 @@ def test_a_database_that_is_not_there_fails(tmp_path: Path) -> None:
 def test_an_old_schema_fails_and_nothing_is_asked_of_it(pg_url: str) -> None:
     done = called("doctor", "--database", pg_url)
     assert done.exit_code == 1
-    assert "run `onetray migrate`" in done.stdout
+    assert f"run `onetray migrate --database {hide_password(pg_url)}`" in done.stdout
     assert "rules" not in done.stdout
 
 

@@ -19,7 +19,7 @@ def test_declared_flows_are_listed_shown_submitted_and_forgotten(place: Place) -
     flow = FlowDeclaration(name="thumbs", stages=stages, singleton=True, deadline_s=7200, config_schema=SCHEMA)
     place.engine.declare_flow(flow, worker="w1")
     assert called("flows", "list", *place.at).stdout.splitlines()[1].split()[:2] == ["thumbs", "3"]
-    (line,) = told("flows", "list", *place.at)
+    (line,) = told("flows", "list", *place.at)["flows"]
     shown = called("flows", "show", "thumbs", *place.at).stdout
     for word in (line["version"], "by w1", "2 h", "by fetch", "thumbs.store.when", '"default": 640'):
         assert word in shown

@@ -361,7 +361,7 @@ def test_events_and_logs_come_in_order_one_to_a_line(place: Place) -> None:
 
 
 def test_a_job_is_submitted_with_an_alias_and_shown_by_it(place: Place) -> None:
-    id_ = told("submit", "mail", "to=ann", "--alias", "order/17", *place.at)["id"]
+    id_ = told("submit", "mail", "to=ann", "--alias", "order/17", "--unknown-kind", *place.at)["id"]
     assert told("jobs", "show", "--alias", "order/17", *place.at)["id"] == id_
     assert re.search(r"alias +order/17", called("jobs", "show", id_, *place.at).stdout)
     taken = onetray("submit", "mail", "--alias", "order/17", *place.at)

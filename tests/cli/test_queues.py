@@ -66,10 +66,10 @@ def test_commands_take_their_database_and_namespace_from_the_file(
     settings.write_text('database = "sqlite:///from-file.db"\nnamespace = "mine"\n[limits]\nname_chars = 10')
     assert called("migrate").exit_code == 0
     assert (tmp_path / "from-file.db").exists()
-    assert told("queues", "list") == []
+    assert told("queues", "list")["queues"] == []
     assert called("queues", "pause", "a-name-that-is-long", "--create").exit_code == 2
     assert called("queues", "pause", "mail", "--create").exit_code == 0
-    assert [q["name"] for q in told("queues", "list", "--namespace", "mine")] == ["mail"]
+    assert [q["name"] for q in told("queues", "list", "--namespace", "mine")["queues"]] == ["mail"]
     settings.write_text("nonsense = 1")
     done = called("queues", "list")
     assert (done.exit_code, one_line(done.stderr)) == (2, True)

@@ -22,7 +22,7 @@ def test_stages_are_listed_in_their_order(place: Place) -> None:
     flow = place.flow()
     lines = called("stages", "list", flow[-8:], *place.at).stdout.splitlines()
     assert [line.split()[1:3] for line in lines[1:]] == [["fetch", "pending"], ["check", "waiting"]]
-    assert [s["name"] for s in told("stages", "list", flow, *place.at)] == ["fetch", "check"]
+    assert [s["name"] for s in told("stages", "list", flow, *place.at)["stages"]] == ["fetch", "check"]
 
 
 def test_a_stage_is_approved_by_its_flow_and_name(place: Place) -> None:

@@ -102,3 +102,55 @@ def test_somebody_elses_file_is_not_migrated(tmp_path: Path) -> None:
     other = apsw.Connection(str(tmp_path / "other.db"))
     assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("mine",)]
     other.close()
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> str:
+    """A SQLite file in which the pages of an index were overwritten."""
+    url = f"sqlite:///{tmp_path / 'damaged.db'}"
+    with engine_on(url) as engine:
+        for n in range(200):
+            engine.submit("mail", n, correlation_id=f"order-{n}")
+    connection = apsw.Connection(str(tmp_path / "damaged.db"))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'task_correlation'")
+    ((size,),) = connection.execute("PRAGMA page_size")
+    connection.close()
+    with open(tmp_path / "damaged.db", "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\x55" * size)
+    return url
+
+
+def test_a_damaged_file_is_found_by_verify_and_doctor(damaged: str) -> None:
+    code, text = run("--database", damaged)
+    assert code == 1
+    assert text.startswith("rule 17, file_integrity: SQLite finds the file damaged: stop all processes")
+    code, text = run("--database", damaged, "--json")
+    assert [v["name"] for v in json.loads(text)["violations"]] == ["file_integrity"]
+    done = CliRunner().invoke(main, ["doctor", "--database", damaged])
+    assert done.exit_code == 1
+    assert re.search(r"fail +integrity +SQLite finds the file damaged: .* restore a backup", done.stdout)
+
+
+def test_a_file_that_takes_too_long_is_not_checked_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'large.db'}"
+    with engine_on(url) as engine:
+        engine.submit("mail")
+    monkeypatch.setattr("onetray.verify.FILE_CHECK_S", -1.0)
+    monkeypatch.setattr("onetray.store.sqlite.INTEGRITY_STEPS", 1)
+    code, text = run("--database", url)
+    assert code == 0
+    assert "not checked: the check of the file was stopped after" in text
+    monkeypatch.setattr("onetray.cli.doctor.MAX_FILE_BYTES", 10)
+    doctor = CliRunner().invoke(main, ["doctor", "--database", url]).stdout
+    assert "not checked: the file is large; run `onetray verify`" in doctor
+
+
+def test_a_sound_file_is_checked(used: str) -> None:
+    doctor = CliRunner().invoke(main, ["doctor", "--database", used]).stdout
+    assert ("SQLite finds the file intact" in doctor) == used.startswith("sqlite")
+    _, text = run("--database", used, "--json")
+    assert ("17 file_integrity" in json.loads(text)["rules"]) == used.startswith("sqlite")

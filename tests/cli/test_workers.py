@@ -22,15 +22,15 @@ def test_workers_are_listed_with_what_they_do(place: Place) -> None:
     head, line = called("workers", *place.at).stdout.splitlines()
     assert head.split()[:3] == ["worker", "state", "running"]
     assert line.startswith("w1      running  3 of 4   mail    all    h1    7")
-    assert [w["name"] for w in told("workers", *place.at)] == ["w1"]
-    assert told("workers", *place.at, "--namespace", "other") == []
+    assert [w["name"] for w in told("workers", *place.at)["workers"]] == ["w1"]
+    assert told("workers", *place.at, "--namespace", "other")["workers"] == []
 
 
 def test_a_worker_that_was_not_heard_of_in_time_is_silent(place: Place) -> None:
     with Engine.open(place.url, clock=VirtualClock()) as long_ago:
         beat(Place(place.url, long_ago), "gone")
     assert called("workers", *place.at).stdout.splitlines()[1].split()[:2] == ["gone", "silent"]
-    assert told("workers", *place.at, "--alive") == []
+    assert told("workers", *place.at, "--alive")["workers"] == []
 
 
 def test_a_breaker_is_opened_seen_and_closed_by_hand(place: Place) -> None:

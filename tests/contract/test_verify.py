@@ -21,7 +21,7 @@ from onetray.store import open_store
 from onetray.store.base import Store
 from onetray.store.postgres import PostgresSnapshot
 from onetray.store.sql_template import POSTGRES, SQLITE
-from onetray.verify import RULES, Findings, look, verify
+from onetray.verify import FILE_RULE_NUMBER, RULES, Findings, look, verify
 from onetray.verify.checks import passes
 from tests.contract.damages import DAMAGES, Damage
 from tests.support.cases import each_case
@@ -167,7 +167,7 @@ def test_every_check_is_broken_by_some_damage() -> None:
 
 def test_every_check_belongs_to_a_rule_and_has_its_own_name() -> None:
     checks = [c for one in passes(SQLITE) for c in one.checks]
-    assert {c.rule for c in checks} == set(RULES)
+    assert {c.rule for c in checks} == set(RULES) - {FILE_RULE_NUMBER}
     assert len({c.name for c in checks}) == len(checks)
 
 

@@ -61,7 +61,9 @@ def test_a_server_without_the_code_runs_what_a_worker_has_declared(
             job = client.get(path).json()
             assert job["state"] == "succeeded"
             assert job["data"] == {**config, "feeds": ["harbour", "valley"], "enable_auto_optimize": False}
-            states = {s["name"]: s["state"] for s in told("stages", "list", job["id"], "--database", server.url)}
+            states = {
+                s["name"]: s["state"] for s in told("stages", "list", job["id"], "--database", server.url)["stages"]
+            }
             assert (states["evaluation"], states["optimization"]) == ("succeeded", "skipped")
             done = called("flows", "submit", "news", "--config", '{"pace_s": 0}', "--wait", "--database", server.url)
             assert done.exit_code == 0, done.output

@@ -90,6 +90,7 @@ def test_a_stop_of_up_lets_handlers_end_and_a_second_one_does_not_wait_for_them(
         (["up"], 2, "--app module:app"),
         (["up", "--app", "no_such_module"], 2, "no module"),
         (["up", "--app", "x", "--example"], 2, "not both"),
+        (["up", "--example", "--app", "x"], 2, "not both"),
     ],
 )
 def test_what_cannot_start_says_why(

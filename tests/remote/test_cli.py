@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import called, told
+from tests.remote.conftest import at_work
+from tests.support.engines import migrated_sqlite
 from tests.support.fleet import wait_until
 from tests.support.servers import Served, listener
 
@@ -27,16 +29,34 @@ def add(a: int, b: int) -> int:
 
 def test_jobs_are_submitted_listed_shown_and_cancelled_at_a_server(server: Served) -> None:
     at = ("--database", server.url)
-    job = told("submit", "mail", "to=ann", *at)["id"]
+    job = told("submit", "mail", "to=ann", "--unknown-kind", *at)["id"]
     assert [j["id"] for j in told("jobs", "list", *at)["jobs"]] == [job]
     assert told("jobs", "show", job, *at)["payload"] == {"to": "ann"}
-    assert [q["ready"] for q in told("queues", "list", *at)] == [1]
+    assert [q["ready"] for q in told("queues", "list", *at)["queues"]] == [1]
     explained = told("jobs", "explain", job[-8:], *at)
     assert ([reason["code"] for reason in explained["reasons"]], explained["before_it"]) == (["no_worker"], 0)
     assert told("jobs", "cancel", job, *at)["state"] == "cancelled"
     assert called("jobs", "events", job, *at).stdout.count("\n") == 2
     assert called("jobs", "cancel", job, *at).exit_code == 5
     assert called("queues", "pause", "default", *at).exit_code == 0
+
+
+def test_a_kind_that_the_server_does_not_know_is_refused(server: Served) -> None:
+    at = ("--database", server.url)
+    told("submit", "send_mail", "--unknown-kind", *at)
+    done = called("submit", "send_mial", *at)
+    assert (done.exit_code, "did you mean 'send_mail'?" in done.stderr) == (2, True)
+    assert told("jobs", "cancel", "--all", "--kind", "send_mail", "--yes", *at)["done"] == 1
+    assert told("jobs", "retry", "--all", "--yes", *at)["done"] == 1
+    assert told("jobs", "retry", "--all", "--yes", *at)["repeated"] == 1
+
+
+def test_a_token_that_may_only_submit_need_not_know_the_kinds(tmp_path: Path) -> None:
+    with at_work(migrated_sqlite(tmp_path)) as (engine, server):
+        token = engine.tokens.create("ci", ("submit",)).text
+        done = called("submit", "mail", "--database", server.url, ONETRAY_TOKEN=token)
+        assert done.exit_code == 0, done.stderr
+        assert [job.kind for job in engine.jobs().jobs] == ["mail"]
 
 
 @pytest.mark.parametrize("words", [("migrate",), ("verify",), ("prune", "--older-than", "1d", "--yes")])
@@ -64,7 +84,7 @@ def test_a_worker_is_for_a_server_or_a_database() -> None:
 def test_a_worker_process_works_for_a_server(server: Served, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(APP)
     command = [sys.executable, "-m", "onetray", "worker", "--app", "sums:app", "--server", server.url]
-    job = told("submit", "add", "a=2", "b=3", "--database", server.url)["id"]
+    job = told("submit", "add", "a=2", "b=3", "--unknown-kind", "--database", server.url)["id"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as worker:
         try:
             wait_until(lambda: told("jobs", "show", job, "--database", server.url)["state"] == "succeeded", 60)

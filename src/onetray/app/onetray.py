@@ -27,6 +27,7 @@ from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavai
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
 from onetray.engine.api import EngineApi
+from onetray.settings import load
 
 if TYPE_CHECKING:
     from onetray.app.async_api import AsyncOnetray
@@ -51,17 +52,21 @@ class Onetray:
         self,
         database: str | None = None,
         *,
-        namespace: str = "default",
+        namespace: str | None = None,
         config: EngineConfig | None = None,
         clock: Clock | None = None,
         token: str | None = None,
     ) -> None:
-        """`database` may be a server's URL (http://host:8321); its `token` defaults to ONETRAY_TOKEN."""
+        """What is None comes from the environment (ONETRAY_DATABASE, …), from onetray.toml, or is the default.
+
+        `database` may be a server's URL (http://host:8321); its `token` defaults to ONETRAY_TOKEN.
+        """
         if database is not None and not database:
             raise StoreError("the database is empty: pass a URL such as sqlite:///jobs.db, or nothing for the default")
-        self.database = plain_url(database or os.environ.get("ONETRAY_DATABASE") or "sqlite:///onetray.db")
-        self.token = token
-        self.namespace, self._config, self._clock = namespace, config, clock
+        settings = load().settings
+        self.database, self.token = plain_url(database or settings.database), token
+        self.namespace, self._clock = namespace if namespace is not None else settings.namespace, clock
+        self._config = config or settings.engine
         self.tasks: dict[str, TaskDefinition[Any, Any]] = {}
         self.flows: dict[str, FlowDefinition[Any, Any]] = {}
         self.lifespan_of: Callable[[], Any] | None = None

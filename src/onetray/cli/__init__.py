@@ -21,6 +21,8 @@ from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 OK, CHECK_FAILED, USAGE, DATABASE, ABSENT, REFUSED = range(6)
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """The exit codes that a shell reports after SIGINT and SIGPIPE."""
+SOURCES = "onetray.sources"
+"""In the context: which database is used, and where its URL and the namespace come from. target.py writes it."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -48,6 +50,7 @@ COMMANDS = {
     "prune": "onetray.cli.database",
     "queues": "onetray.cli.queues",
     "serve": "onetray.cli.serve",
+    "shell": "onetray.cli.shell",
     "stages": "onetray.cli.stages",
     "submit": "onetray.cli.submit",
     "tasks": "onetray.cli.tasks",
@@ -75,6 +78,7 @@ SUMMARIES = {
     "prune": "Delete old jobs permanently.",
     "queues": "List queues; pause and resume one.",
     "serve": "Serve the API.",
+    "shell": "Open a Python shell with the app and its engine.",
     "stages": "List the stages of a flow; approve, reject, skip or cancel one.",
     "submit": "Submit a task or a flow.",
     "tasks": "List the tasks of a flow or a stage.",
@@ -112,7 +116,7 @@ class Cli(click.Group):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _quiet_broken_pipe(), _known_errors():
+        with _quiet_broken_pipe(), _known_errors(ctx):
             return super().invoke(ctx)
 
     def main(
@@ -191,23 +195,29 @@ def _print_error(error: click.ClickException) -> None:
 
 
 @contextmanager
-def _known_errors() -> Iterator[None]:
+def _known_errors(ctx: click.Context) -> Iterator[None]:
     """Turn errors of onetray and of the database drivers into a message and an exit code. A bug keeps its traceback."""
     try:
         yield
     except InvalidInput as e:
         raise BadInput(str(e)) from e
     except NotFound as e:
-        raise Absent(str(e)) from e
+        raise Absent(f"{e}{_where(ctx)}") from e
     except Conflict as e:
         raise Refused(_with_allowed(e)) from e
     except OnetrayError as e:
-        raise DatabaseUnusable(str(e)) from e
+        raise DatabaseUnusable(f"{e}{_where(ctx)}") from e
     except Exception as e:
         drivers = [sys.modules[name] for name in ("apsw", "psycopg") if name in sys.modules]
         if isinstance(e, tuple(driver.Error for driver in drivers)):
-            raise DatabaseUnusable(f"the database cannot be used: {type(e).__name__}: {e}") from e
+            raise DatabaseUnusable(f"the database cannot be used: {type(e).__name__}: {e}{_where(ctx)}") from e
         raise
+
+
+def _where(ctx: click.Context) -> str:
+    """Which database it was, and who named it: it may not be the one that the user meant."""
+    sources = ctx.meta.get(SOURCES, {})
+    return f" (database {sources['url']}, from {sources['database']})" if {"url", "database"} <= set(sources) else ""
 
 
 def _with_allowed(e: Conflict) -> str:

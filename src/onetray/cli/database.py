@@ -21,7 +21,7 @@ from onetray.cli.options import (
     yes_option,
 )
 from onetray.cli.output import console, print_json, progress_bar
-from onetray.config import without_password
+from onetray.cli.target import absolute
 
 if TYPE_CHECKING:
     from onetray.verify import Findings
@@ -54,20 +54,21 @@ def verify(ctx: click.Context, database: str, as_json: bool, rules: bool) -> Non
 
 def print_rules(as_json: bool) -> None:
     from onetray.store.sql_template import SQLITE
-    from onetray.verify import RULES
+    from onetray.verify import FILE_CHECK, FILE_CHECK_MEANS, FILE_RULE_NUMBER, RULES
     from onetray.verify.checks import passes
 
-    # The checks are the same on both databases; only their SQL differs.
+    # Those on rows are the same on both databases; only their SQL differs.
     checks = sorted((c for group in passes(SQLITE) for c in group.checks), key=lambda c: c.rule)
+    rows = [(c.rule, c.name, c.message) for c in checks] + [(FILE_RULE_NUMBER, FILE_CHECK, FILE_CHECK_MEANS)]
     if as_json:
-        print_json({"rules": RULES, "checks": [{"rule": c.rule, "name": c.name, "message": c.message} for c in checks]})
+        print_json({"rules": RULES, "checks": [{"rule": r, "name": n, "message": m} for r, n, m in rows]})
         return
     click.echo("| rule | check | what must hold |\n| --- | --- | --- |")
     for number, text in RULES.items():
         click.echo(f"| **{number}** | | **{text}** |")
-        for c in checks:
-            if c.rule == number:
-                click.echo(f"| {number} | {c.name} | {c.message} |")
+        for rule, name, message in rows:
+            if rule == number:
+                click.echo(f"| {number} | {name} | {message} |")
 
 
 def print_findings(findings: Findings) -> None:
@@ -80,6 +81,8 @@ def print_findings(findings: Findings) -> None:
             out.print("    " + " ".join(f"{name}={value}" for name, value in row.items()))
     verdict = f"broken: {len(findings.violations)} of" if findings.violations else "clean:"
     counts = ", ".join(f"{what.replace('_', ' ')} {count}" for what, count in findings.checked.items())
+    for note in findings.notes:
+        out.print(f"not checked: {note}", style="bold yellow")
     colour = "red" if findings.violations else "green"
     out.print(f"{verdict} {len(findings.rules)} checks ({counts})", style=f"bold {colour}")
 
@@ -107,16 +110,16 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
         version = store.version()
     missing = missing if only_check else []
     if as_json:
-        print_json({"database": without_password(database), "version": version, "applied": applied, "missing": missing})
+        print_json({"database": absolute(database), "version": version, "applied": applied, "missing": missing})
     else:
-        click.echo(_migration_summary(without_password(database), version, applied, missing))
+        click.echo(_migration_summary(absolute(database), version, applied, missing))
     if missing:
         ctx.exit(CHECK_FAILED)
 
 
 def _migration_summary(url: str, version: int, applied: list[int], missing: list[int]) -> str:
     if missing:
-        return f"{url}: at version {version}, missing {_numbers(missing)}: run `onetray migrate`"
+        return f"{url}: at version {version}, missing {_numbers(missing)}: run `onetray migrate --database {url}`"
     if applied:
         return f"{url}: applied {_numbers(applied)}, now at version {version}"
     return f"{url}: up to date at version {version}"

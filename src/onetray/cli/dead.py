@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED, Absent
+from onetray.cli.completion import complete_dead, complete_kinds
 from onetray.cli.format import age, counted, moment
 from onetray.cli.jobs.act import print_result
 from onetray.cli.options import acting_user, common, confirm, limit_option, opened, yes_option
-from onetray.cli.output import jsonable, print_json, progress_bar
+from onetray.cli.output import jsonable, print_json, print_json_list, progress_bar
 from onetray.cli.show import Facts, as_text, error_facts
 from onetray.cli.tables import print_facts, print_table
 
@@ -35,7 +36,7 @@ def _filters(command: Any) -> Any:
     for option in (
         click.option("--error", metavar="TEXT", help='Only letters whose "Class: message" contains this.'),
         click.option("--reason", metavar="CODE", help="Only letters with this reason code."),
-        click.option("--kind", help="Only letters of this kind of task."),
+        click.option("--kind", shell_complete=complete_kinds, help="Only letters of this kind of task."),
     ):
         command = option(command)
     return command
@@ -64,7 +65,7 @@ def list_(
         read, now = engine.dead_lines if each else engine.dead_groups, engine.now()
         rows: list[Any] = read(**filters, limit=limit, namespace=namespace)
     if as_json:
-        print_json(rows)
+        print_json_list("dead_letters" if each else "groups", rows, limit)
     elif each:
         _print_letters(rows, now)
     else:
@@ -93,7 +94,7 @@ def _error(letter: DeadGroup | DeadLetterSummary) -> str:
 
 
 @dead.command(short_help="Show one dead letter.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_dead)
 @common
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Show a dead letter: why the task was set aside, its last error and its payload."""
@@ -119,7 +120,7 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
 
 
 @dead.command(short_help="Run dead letters again.")
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=complete_dead)
 @_filters
 @click.option("--all", "all_", is_flag=True, help="Every letter that matches the filters; without filters, every one.")
 @click.option("--delay", metavar="AGE", type=age, default=0.0, help="Run no sooner than after this time: 90s, 15m, 2h.")

@@ -17,7 +17,7 @@ from onetray.cli.format import counted
 from onetray.cli.options import common, opened_store
 from onetray.cli.output import console, print_json
 from onetray.cli.tables import STATE_COLOURS, one_line
-from onetray.config import without_password
+from onetray.cli.target import absolute, source_of
 from onetray.domain.clock import SECOND, duration
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def doctor(ctx: click.Context, database: str, namespace: str, as_json: bool) -> 
     checks = list(_all(database, namespace))
     failed = any(c.verdict == FAIL for c in checks)
     if as_json:
-        print_json({"database": without_password(database), "ok": not failed, "checks": checks})
+        print_json({"database": absolute(database), "ok": not failed, "checks": checks})
     else:
         for c in checks:
             _print(c)
@@ -60,7 +60,7 @@ def _all(url: str, namespace: str) -> Iterator[DoctorCheck]:
         yield from check_sqlite(None if ":memory:" in url else url)
     try:
         with opened_store(url, create=False) as store:
-            yield DoctorCheck("database", OK, f"{without_password(url)} answers")
+            yield DoctorCheck("database", OK, f"{absolute(url)} answers (from {source_of('database')})")
             yield from _database_checks(url, store, namespace)
     except DatabaseUnusable as e:
         yield DoctorCheck("database", FAIL, e.message)
@@ -76,6 +76,8 @@ def _database_checks(url: str, store: Store, namespace: str) -> Iterator[DoctorC
     if url.startswith("postgres"):
         yield from check_server(url, config.pooler)
     yield from check_disk(store)
+    if store.dialect == "sqlite":
+        yield check_integrity(store)
     schema = list(check_schema(store))
     yield from schema
     if any(c.verdict == FAIL for c in schema):
@@ -104,6 +106,8 @@ MAX_READY_KINDS = 1_000
 MAX_MISSING = 10
 """How many lines about missing workers are printed."""
 MIN_FREE_BYTES = 200_000_000
+MAX_FILE_BYTES = 500_000_000
+MAX_INTEGRITY_S = 5.0
 MAX_VERIFIED_EVENTS = 200_000
 """A database with more events is not verified here: up to this it takes about a second."""
 
@@ -150,6 +154,21 @@ def check_disk(store: Store) -> Iterator[DoctorCheck]:
             yield DoctorCheck("file", OK, state)
 
 
+def check_integrity(store: Store) -> DoctorCheck:
+    """Ask SQLite about its file, without the indexes, if that takes a moment only."""
+    from onetray.store.server_facts import file_bytes
+
+    damage = (
+        store.integrity(full=False, limit_s=MAX_INTEGRITY_S) if (file_bytes(store) or 0) <= MAX_FILE_BYTES else None
+    )
+    if damage is None:
+        return DoctorCheck("integrity", OK, "not checked: the file is large; run `onetray verify`")
+    if damage:
+        fix = "stop all processes that use it, and restore a backup; `onetray verify` lists more"
+        return DoctorCheck("integrity", FAIL, f"SQLite finds the file damaged: {damage[0]}", fix)
+    return DoctorCheck("integrity", OK, "SQLite finds the file intact")
+
+
 def check_server(url: str, pooler: bool) -> Iterator[DoctorCheck]:
     from onetray.store.server_facts import server_facts
 
@@ -194,8 +213,9 @@ def check_schema(store: Store) -> Iterator[DoctorCheck]:
     from onetray.store.schema import migrations
 
     actual, needed = store.version(), migrations()[-1]
+    fix = f"run `onetray migrate --database {store.address}`"
     if actual < needed:
-        yield DoctorCheck("schema", FAIL, f"at version {actual}, this onetray needs {needed}", "run `onetray migrate`")
+        yield DoctorCheck("schema", FAIL, f"at version {actual}, this onetray needs {needed}", fix)
     elif actual > needed:
         problem = f"at version {actual}, this onetray supports {needed}"
         yield DoctorCheck("schema", FAIL, problem, "install a newer onetray")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED
+from onetray.cli.completion import complete_flows
 from onetray.cli.format import age, moment
 from onetray.cli.options import acting_user, common, json_value, label, limit_option, opened
-from onetray.cli.output import print_json
+from onetray.cli.output import print_json, print_json_list
 from onetray.cli.tables import print_facts, print_table
 from onetray.domain.clock import duration
 
@@ -33,7 +34,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
     with opened(database) as engine:
         listed, now = engine.declared_flows(namespace=namespace, limit=limit), engine.now()
     if as_json:
-        print_json(listed)
+        print_json_list("flows", listed, limit)
         return
     print_table(
         ("flow", "stages", "version", "declared", "by", "last seen", "other version", "last seen"),
@@ -48,7 +49,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
 
 
 @flows.command(short_help="Show a declared flow.")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_flows)
 @common
 def show(name: str, database: str, namespace: str, as_json: bool) -> None:
     """Show the flow NAME: its stages, its rules, and the JSON Schema of its config."""
@@ -93,7 +94,7 @@ def _tasks(stage: DeclaredStage) -> str:
 
 
 @flows.command(short_help="Submit a declared flow.")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_flows)
 @click.option("--config", type=json_value, metavar="JSON", help="The flow's config. Missing fields get their defaults.")
 @click.option("--priority", type=int, help="Higher runs sooner.")
 @click.option("--deadline", metavar="AGE", type=age, help="Instead of the declared deadline: 90s, 15m, 2h, 3d.")
@@ -133,7 +134,7 @@ def submit(
 
 
 @flows.command(short_help="Remove the declaration of a flow.")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_flows)
 @common
 def forget(name: str, database: str, namespace: str, as_json: bool) -> None:
     """Remove the declaration of the flow NAME. Its jobs stay; a worker that still has the flow declares it again."""

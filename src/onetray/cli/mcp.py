@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from onetray.cli import BadInput
-from onetray.cli.options import SERVER, acting_user, database_option, namespace_option, opened_database, settings
+from onetray.cli.options import acting_user, database_option, namespace_option, opened_database
+from onetray.cli.target import SERVER, name_database, settings
 from onetray.config import TOOL_SETS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def _engine(database: str, no_janitor: bool) -> Iterator[EngineApi]:
     if database.startswith(SERVER):
         from onetray.remote.engine import RemoteEngine
 
+        name_database(database)
         with RemoteEngine(database, config=settings().engine) as remote:
             remote.introduce(patience_s=0.0)
             yield remote

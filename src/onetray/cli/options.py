@@ -1,6 +1,6 @@
 """Options that commands share, and how a command opens its engine.
 
-The database and the namespace come from the option, else from the settings. Imports are late, so that help is fast.
+target.py decides which database that is. Imports are late, so that help is fast.
 """
 
 from __future__ import annotations
@@ -13,62 +13,89 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onetray.cli import BadInput, DatabaseUnusable
-from onetray.config import plain_url, without_password
+from onetray.cli.target import (
+    SERVER,
+    database_before_app,
+    database_url,
+    missing_file,
+    name_database,
+    namespace_before_app,
+    namespace_name,
+    remember_app,
+    remember_verbose,
+    settings,
+)
+from onetray.config import hide_password
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.engine import Engine
     from onetray.engine.api import EngineApi
     from onetray.remote.engine import RemoteEngine
-    from onetray.settings import Settings
     from onetray.store.base import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-SERVER = ("http://", "https://")
-SCHEMES = ("sqlite:///", "sqlite://:memory:", "postgresql://", "postgres://", *SERVER)
 MAX_LISTED = 10_000
 
-
-def _database_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    url = plain_url(value if value is not None else settings().database)
-    if not url.startswith(SCHEMES):
-        raise click.BadParameter(
-            "write sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name or http://host:port"
-        )
-    return url
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
-def _namespace(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    return value if value is not None else settings().namespace
+def _database_option(callback: Callback) -> Callable[[Command], Command]:
+    return click.option(
+        "--database",
+        metavar="URL",
+        envvar="ONETRAY_DATABASE",
+        show_envvar=True,
+        callback=callback,
+        help="sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name, or a server: http://host:port.",
+    )
 
 
-def settings() -> Settings:
-    from onetray.domain.errors import InvalidInput
-    from onetray.settings import load
+def _namespace_option(callback: Callback) -> Callable[[Command], Command]:
+    return click.option(
+        "--namespace",
+        metavar="NAME",
+        envvar="ONETRAY_NAMESPACE",
+        show_envvar=True,
+        callback=callback,
+        help="The namespace to use.",
+    )
 
-    try:
-        return load().settings
-    except InvalidInput as e:
-        raise click.UsageError(str(e)) from e
 
-
-database_option = click.option(
-    "--database",
-    metavar="URL",
-    envvar="ONETRAY_DATABASE",
-    show_envvar=True,
-    callback=_database_url,
-    help="sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/name, or a server: http://host:port.",
+_app_option = click.option(
+    "--app",
+    metavar="MODULE:APP",
+    is_eager=True,
+    expose_value=False,
+    callback=remember_app,
+    help="The app, which may name the database and the namespace. Default: the setting app.",
 )
-namespace_option = click.option(
-    "--namespace",
-    metavar="NAME",
-    envvar="ONETRAY_NAMESPACE",
-    show_envvar=True,
-    callback=_namespace,
-    help="The namespace to use.",
+_verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=remember_verbose,
+    help="Print on stderr which database is used. Default: if stderr is a terminal.",
 )
+
+
+def database_option(command: Command) -> Command:
+    """The options of every command that opens a database: --database, --app, --verbose."""
+    return _database_option(database_url)(_app_option(_verbose_option(command)))
+
+
+namespace_option = _namespace_option(namespace_name)
+
+
+def app_options(command: Command) -> Command:
+    """The same and --namespace for commands that run an app: what only the app can say is None. See `use_app`."""
+    both = _database_option(database_before_app)(_namespace_option(namespace_before_app)(command))
+    return _app_option(_verbose_option(both))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 limit_option = click.option(
     "--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True, help="The maximum number of items."
@@ -100,21 +127,23 @@ def label(value: str) -> tuple[str, str]:
 @contextmanager
 def opened_store(url: str, *, create: bool) -> Iterator[Store]:
     """Open the database without migrating it."""
-    from onetray.domain.errors import StoreError
+    from onetray.domain.errors import NoDatabase
     from onetray.store import open_store
 
     if url.startswith(SERVER):
-        raise DatabaseUnusable(f"this command needs the database itself, but {url} is a server: pass its database URL")
+        raise DatabaseUnusable(
+            f"this command needs the database itself, but {hide_password(url)} is a server: pass its database URL"
+        )
+    name_database(url)
     options: dict[str, Any] = {}
     if url.startswith("postgres"):
-        check_connection(url)
+        quiet_driver()
         config = settings().engine
         options = {"pooler": config.pooler, "patience_s": config.call_timeout_s}
     try:
         store = open_store(url, create=create, migrate=False, **options)
-    except StoreError as e:
-        hint = "check --database" if create else "check --database, or create it with `onetray migrate`"
-        raise DatabaseUnusable(f"{e}: {hint}") from e
+    except NoDatabase as e:
+        raise DatabaseUnusable(missing_file(url, e)) from e
     try:
         yield store
     finally:
@@ -122,14 +151,13 @@ def opened_store(url: str, *, create: bool) -> Iterator[Store]:
 
 
 @contextmanager
-def opened(url: str, *, create: bool = False) -> Iterator[EngineApi]:
-    """Open an engine with redacted answers on a server, or on an existing, migrated database. With `create`, a SQLite
-    file is created and migrated."""
+def opened(url: str) -> Iterator[EngineApi]:
+    """Open an engine with redacted answers on a server, or on an existing, migrated database."""
     if url.startswith(SERVER):
         with _at_server(url) as engine:
             yield engine
         return
-    with opened_database(url, create=create) as database:
+    with opened_database(url) as database:
         yield database.redacted
 
 
@@ -154,7 +182,9 @@ def database_of(app: Onetray) -> Engine:
 
     engine = app.engine
     if not isinstance(engine, Engine):
-        raise DatabaseUnusable(f"this needs the database itself, but {app.database} is a server: pass its database URL")
+        raise DatabaseUnusable(
+            f"this needs the database itself, but {hide_password(app.database)} is a server: pass its database URL"
+        )
     return engine
 
 
@@ -163,25 +193,17 @@ def _at_server(url: str) -> Iterator[RemoteEngine]:
     """Open the engine of a server. Tries to connect only once, so that a wrong address fails at once."""
     from onetray.remote.engine import RemoteEngine
 
+    name_database(url)
     with RemoteEngine(url, config=settings().engine, redacted=True) as engine:
         engine.introduce(patience_s=0.0)
         yield engine
 
 
-def check_connection(url: str) -> None:
-    """Connect once before the pool does: the pool would try for 15 seconds and then not say why it failed."""
+def quiet_driver() -> None:
+    """Without a handler the warnings of psycopg's pool would be printed beside the error message."""
     import logging
-    from importlib import import_module
 
-    import_module("onetray.store.postgres")  # Raises MissingExtra if psycopg is not installed.
-    import psycopg
-
-    # Without a handler the pool's warnings would be printed beside the error message.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
-    try:
-        psycopg.connect(url, connect_timeout=10).close()
-    except psycopg.Error as e:
-        raise DatabaseUnusable(f"check --database: PostgreSQL does not answer at {without_password(url)}: {e}") from e
 
 
 def acting_user() -> dict[str, str]:

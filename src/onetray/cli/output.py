@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +27,15 @@ def print_json(value: Any) -> None:
     import json
 
     click.echo(json.dumps(jsonable(value), indent=2, default=str, ensure_ascii=False))
+
+
+def print_json_list(
+    name: str, items: Sequence[Any], limit: int | None = None, next_: str | None = None, **others: Any
+) -> None:
+    """Print a list in the form that all lists have: the items under their name, whether there may be more of them, and
+    in `next` the last id if a next page can start after it."""
+    more = next_ is not None or (limit is not None and len(items) >= limit)
+    print_json({name: items, "more": more, "next": next_, **others})
 
 
 def print_json_line(value: Any) -> None:

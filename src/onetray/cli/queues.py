@@ -8,10 +8,11 @@ from __future__ import annotations
 import click
 
 from onetray.cli import Absent
+from onetray.cli.completion import complete_kinds, complete_queues
 from onetray.cli.format import age, moment
 from onetray.cli.jobs.follow import PAGE, print_event
 from onetray.cli.options import acting_user, common, limit_option, opened
-from onetray.cli.output import print_json, print_json_line
+from onetray.cli.output import print_json, print_json_line, print_json_list
 from onetray.cli.tables import print_table
 from onetray.domain.clock import duration
 
@@ -32,7 +33,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
     with opened(database) as engine:
         depths, now = engine.queues(namespace=namespace, limit=limit), engine.now()
     if as_json:
-        print_json(depths)
+        print_json_list("queues", depths, limit)
         return
     print_table(
         ("queue", "ready", "delayed", "held", "oldest ready", "paused"),
@@ -48,7 +49,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
 
 
 @queues.command(short_help="Stop claims from a queue.")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_queues)
 @click.option("--create", is_flag=True, help="Create the queue if no task was ever submitted to it.")
 @common
 def pause(name: str, create: bool, database: str, namespace: str, as_json: bool) -> None:
@@ -64,7 +65,7 @@ def pause(name: str, create: bool, database: str, namespace: str, as_json: bool)
 
 
 @queues.command(short_help="Resume a paused queue.")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_queues)
 @common
 def resume(name: str, database: str, namespace: str, as_json: bool) -> None:
     """Allow claims from the queue NAME again."""
@@ -87,10 +88,10 @@ def _list_known(known: list[str]) -> str:
 def workers(alive: bool, limit: int, database: str, namespace: str, as_json: bool) -> None:
     """List the workers, newest first. The heartbeat of a silent worker is overdue: its tasks return to their queues."""
     with opened(database) as engine:
-        listed, now = engine.workers(namespace=namespace, limit=limit), engine.now()
-    listed = [w for w in listed if w.alive or not alive]
+        found, now = engine.workers(namespace=namespace, limit=limit), engine.now()
+    listed = [w for w in found if w.alive or not alive]
     if as_json:
-        print_json(listed)
+        print_json_list("workers", listed, limit - len(found) + len(listed))
         return
     print_table(
         ("worker", "state", "running", "queues", "kinds", "host", "pid", "version", "last heartbeat", "since"),
@@ -118,7 +119,7 @@ def list_breakers(limit: int, database: str, namespace: str, as_json: bool) -> N
     with opened(database) as engine:
         listed, now = engine.breakers(namespace=namespace, limit=limit), engine.now()
     if as_json:
-        print_json(listed)
+        print_json_list("breakers", listed, limit)
         return
     print_table(
         ("kind", "state", "failures", "opened", "open until", "by", "why"),
@@ -130,7 +131,7 @@ def list_breakers(limit: int, database: str, namespace: str, as_json: bool) -> N
 
 
 @breakers.command("open", short_help="Stop claims of a kind for a while.")
-@click.argument("kind")
+@click.argument("kind", shell_complete=complete_kinds)
 @click.option("--for", "for_s", type=age, metavar="AGE", required=True, help="For how long: 90s, 15m, 2h, 30d.")
 @click.option(
     "--reason", default="opened by hand", show_default=True, help="Why; shown by `breakers list` and `jobs explain`."
@@ -144,7 +145,7 @@ def open_(kind: str, for_s: float, reason: str, database: str, namespace: str, a
 
 
 @breakers.command(short_help="Allow claims of a kind again.")
-@click.argument("kind")
+@click.argument("kind", shell_complete=complete_kinds)
 @common
 def close(kind: str, database: str, namespace: str, as_json: bool) -> None:
     """Allow claims of KIND again, and reset its count of failures."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onetray.cli import BadInput
-from onetray.cli.options import check_connection, database_of, database_option, opened_database
+from onetray.cli.options import app_options, database_of, database_option, opened_database, quiet_driver
+from onetray.cli.target import app_path, name_database, named_app, remember_app, use_app
 from onetray.config import BUILT_IN_DIALECTS
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DIALECTS = ", ".join(BUILT_IN_DIALECTS)
+ONE_APP = "pass --app or --example, not both"
 EXAMPLE, EXAMPLE_QUEUES = "onetray.examples.parcels:app", ["default", "parcels"]
 
 
@@ -65,36 +67,47 @@ def serve(database: str, no_janitor: bool, **options: Any) -> None:
         _run(server, engine, settings, close=engine.close)
 
 
+def _remember_example(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    """The example is an app like any other: it may name the database."""
+    if value:
+        if named_app(ctx) is not None:
+            raise BadInput(ONE_APP)
+        remember_app(ctx, param, EXAMPLE)
+    return value
+
+
 @click.command(short_help="Serve the API and run an app's tasks in one process.")
-@click.option("--app", "path", metavar="MODULE:APP", help="The app. Default: the setting app.")
-@click.option("--example", is_flag=True, help="Run the app onetray.examples.parcels.")
-@click.option("--database", metavar="URL", help="Use this database instead of the app's own.")
+@click.option(
+    "--example", is_flag=True, is_eager=True, callback=_remember_example, help="Run the app onetray.examples.parcels."
+)
+@app_options
 @click.option("--concurrency", metavar="N", type=int, help="The number of handlers that run at once.")
 @click.option("--queues", metavar="A,B:5", help="Queues to claim from; B:5 holds at most five tasks of B at once.")
 @click.option("--drain", "drain_s", metavar="SECONDS", type=float, help="How long handlers may continue after a stop.")
 @_shared
 def up(
-    path: str | None, example: bool, database: str | None, queues: str | None, no_janitor: bool, **options: Any
+    example: bool, database: str | None, namespace: str | None, queues: str | None, no_janitor: bool, **options: Any
 ) -> None:
     """Serve the API and run the tasks of an app, in one process, until SIGTERM, SIGINT or SIGHUP.
 
     A stop waits for running requests and handlers. Unfinished tasks return to their queues and cost no attempt. A
     second SIGTERM or SIGINT stops at once.
     """
-    if example and path is not None:
-        raise BadInput("pass --app or --example, not both")
+    path = app_path()
+    if example and path != EXAMPLE:
+        raise BadInput(ONE_APP)
     queue_names = queues.split(",") if queues is not None else EXAMPLE_QUEUES if example else None
-    settings = _settings({**options, "app": EXAMPLE if example else path, "queues": queue_names})
+    settings = _settings({**options, "app": path, "queues": queue_names})
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings. --example runs an example")
     server = _server()
     from onetray.worker import Worker
-    from onetray.worker.app_loader import load_app
 
-    app = load_app(settings.app)
-    app.database = database or app.database
-    if app.database.startswith("postgres"):
-        check_connection(app.database)
+    app, warnings = use_app(settings.app, database, namespace)
+    for warning in warnings:
+        click.echo(f"onetray: {warning}", err=True)
+    name_database(app.database)
+    quiet_driver()
     # The janitor started below serves all namespaces, as that of `serve` does; the worker needs none of its own.
     runner = Worker(
         app, path=settings.app, concurrency=settings.concurrency, queues=settings.queues, drain_s=settings.drain_s,

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import BadInput
+from onetray.cli.completion import complete_flow_jobs
 from onetray.cli.jobs.act import print_result, reason_option
-from onetray.cli.options import SERVER, acting_user, common, json_value, opened
-from onetray.cli.output import print_json
+from onetray.cli.options import acting_user, common, json_value, opened
+from onetray.cli.output import print_json_list
 from onetray.cli.show import print_stages
+from onetray.cli.target import SERVER
 
 if TYPE_CHECKING:
     from onetray.engine.api import EngineApi
@@ -33,14 +35,14 @@ def stages() -> None:
 
 
 @stages.command("list", short_help="List the stages of a flow.")
-@click.argument("flow")
+@click.argument("flow", shell_complete=complete_flow_jobs)
 @common
 def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
     """List the stages of FLOW in order."""
     with opened(database) as engine:
         located, now = engine.locate(flow, among=("flow",), namespace=namespace), engine.now()
         stages = engine.stages(located.id, namespace=namespace)
-    print_json(stages) if as_json else print_stages(stages, now)
+    print_json_list("stages", stages) if as_json else print_stages(stages, now)
 
 
 @stages.command(short_help="Approve a waiting stage.")

@@ -10,22 +10,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED, BadInput
+from onetray.cli.completion import complete_kinds, complete_queues
 from onetray.cli.format import age
 from onetray.cli.options import common, json_value, opened
 from onetray.cli.output import print_json
+from onetray.cli.target import absolute, app_path, use_app
 
 if TYPE_CHECKING:
+    from onetray.app.onetray import Onetray
     from onetray.engine.api import EngineApi
 
 
 @click.command(short_help="Submit a task or a flow.")
-@click.argument("kind")
+@click.argument("kind", shell_complete=complete_kinds)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--app", "path", metavar="MODULE:APP",
-              help="Check the arguments with this app; a flow needs one. Default: the setting app. To submit a flow "
-              "without its app: `onetray flows submit`.")  # fmt: skip
+@click.option(
+    "--unknown-kind", is_flag=True, help="Submit a task of a kind that neither the database nor the app knows."
+)
 @click.option("--payload", metavar="JSON", help="The arguments, or a flow's config, as one JSON value.")
-@click.option("--queue", metavar="NAME", help="Use this queue instead of the task's own.")
+@click.option(
+    "--queue", metavar="NAME", shell_complete=complete_queues, help="Use this queue instead of the task's own."
+)
 @click.option("--priority", type=int, help="Higher runs sooner.")
 @click.option("--delay", metavar="AGE", type=age, help="Run no sooner than after this time: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
@@ -38,17 +43,19 @@ if TYPE_CHECKING:
 @click.option("--timeout", metavar="AGE", type=age, help="With --wait: the longest time to wait.")
 @common
 def submit(
-    kind: str, arguments: tuple[str, ...], path: str | None, payload: str | None, labels: tuple[str, ...], wait: bool,
+    kind: str, arguments: tuple[str, ...], unknown_kind: bool, payload: str | None, labels: tuple[str, ...], wait: bool,
     timeout: float | None, database: str, namespace: str, as_json: bool, delay: float | None, **options: Any,
 ) -> None:  # fmt: skip
     """Submit a task of KIND, or a flow of that name.
+
+    With an app (--app, or the setting app), the app checks the arguments; a flow needs one. To submit a flow without
+    its app: `onetray flows submit`. Without an app, the kind must be known in the database: a worker has declared it,
+    or there is a job of it.
 
     A VALUE is JSON if it is valid JSON, and text otherwise: n=5 is a number, to=ann is text.
 
     With --wait it exits with 0 if the job succeeded and with 1 otherwise.
     """
-    from onetray.settings import load
-
     fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if delay is not None:
         fields["delay_s"] = delay
@@ -57,8 +64,12 @@ def submit(
     body = json_value(payload) if payload is not None else {n: _value(v) for n, v in map(_pair, arguments)}
     if payload is not None and arguments:
         raise BadInput("pass NAME=VALUE or --payload, not both")
-    with opened(database, create=True) as engine:
-        id_, entity, repeated = _submit(engine, path or load().settings.app, kind, body, namespace, fields)
+    path = app_path()
+    with opened(database) as engine:
+        app = None if path is None else _app(path, engine, database, namespace)
+        if not unknown_kind:
+            _check_kind(engine, path, app, kind, namespace)
+        id_, entity, repeated = _submit(engine, app, kind, body, namespace, fields)
         if wait:
             from onetray.cli.wait import wait_for_end
 
@@ -70,29 +81,59 @@ def submit(
             click.echo(f"{id_}{' (already submitted)' if repeated else ''}")
 
 
+def _app(path: str, engine: EngineApi, database: str, namespace: str) -> Onetray:
+    app, warnings = use_app(path, database, namespace)
+    for warning in warnings:
+        click.echo(f"onetray: {warning}", err=True)
+    app.use(engine)
+    return app
+
+
+def _check_kind(engine: EngineApi, path: str | None, app: Onetray | None, kind: str, namespace: str) -> None:
+    """Raise BadInput if nobody knows the kind: a task of it would wait for ever."""
+    from onetray.domain.errors import Forbidden
+
+    if app is not None:
+        if kind not in app.flows and kind not in app.tasks:
+            hint = f"{_nearest(kind, [*app.tasks, *app.flows])} To submit it anyway: --unknown-kind"
+            raise BadInput(f"{path} has no task or flow {kind!r}; {hint}")
+        return
+    try:
+        if engine.policy_of(kind, namespace=namespace) is not None:
+            return
+        known = engine.kinds(namespace=namespace)
+    except Forbidden:
+        # A token that may only submit cannot ask.
+        return
+    where = f"the namespace {namespace} of {absolute(click.get_current_context().params['database'])}"
+    hint = f"{_nearest(kind, known)} Start its worker first, or name its app with --app, or pass --unknown-kind"
+    raise BadInput(f"nobody knows the kind {kind!r} in {where}; {hint}")
+
+
+def _nearest(kind: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(kind, known, 3)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"known: {', '.join(sorted(known)[:20])}." if known else "no kind is known yet."
+
+
 def _submit(
-    engine: EngineApi, path: str | None, kind: str, body: Any, namespace: str, fields: dict[str, Any]
+    engine: EngineApi, app: Onetray | None, kind: str, body: Any, namespace: str, fields: dict[str, Any]
 ) -> tuple[str, str, bool]:
-    """Submit, through the app if there is one. Returns the id, the entity, and whether the job existed already."""
-    if path is None:
+    """Submit, through the app if it knows the kind. Returns the id, the entity, and whether the job existed already."""
+    if app is None or (kind not in app.flows and kind not in app.tasks):
         receipt = engine.submit(kind, body, namespace=namespace, **fields)
         assert receipt.id is not None
         return receipt.id, "task", receipt.repeated
-    from onetray.worker.app_loader import load_app
-
-    app = load_app(path)
-    app.use(engine)
-    app.namespace = namespace
     if kind in app.flows:
         task_fields = sorted(set(fields) & {"queue", "delay_s"})
         if task_fields:
             raise BadInput(f"a flow has no {task_fields[0]}: set it on its stages")
         job = app.flows[kind].submit(body or None, **fields)
-    elif kind in app.tasks:
-        job = app.submit(kind, body, **fields)
     else:
-        known = ", ".join(sorted({*app.flows, *app.tasks}))
-        raise BadInput(f"{path} has no task or flow {kind!r}; it declares: {known}")
+        job = app.submit(kind, body, **fields)
     return job.id, job.entity, job.repeated
 
 

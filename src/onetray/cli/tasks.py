@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from onetray.cli.completion import complete_flow_jobs
 from onetray.cli.options import common, limit_option, opened
-from onetray.cli.output import print_json
+from onetray.cli.output import print_json_list
 from onetray.cli.show import print_members, print_task
 from onetray.cli.stages import stage_id
 
@@ -16,7 +17,7 @@ def tasks() -> None:
 
 
 @tasks.command("list", short_help="List the tasks of a flow or a stage.")
-@click.argument("parent", metavar="FLOW|STAGE")
+@click.argument("parent", metavar="FLOW|STAGE", shell_complete=complete_flow_jobs)
 @click.option("--state", "states", multiple=True, help="Only tasks in this state. May be repeated.")
 @click.option("--after", metavar="ID", help="Start after this task: the last one of the previous page.")
 @limit_option
@@ -44,7 +45,7 @@ def list_(
         now = engine.now()
     next_ = members[-1].id if len(members) == limit else None
     if as_json:
-        print_json({"tasks": members, "after": next_})
+        print_json_list("tasks", members, next_=next_, after=next_)
         return
     print_members(members, now)
     if next_:

@@ -11,7 +11,7 @@ import click
 
 from onetray.cli.format import age, moment
 from onetray.cli.options import acting_user, common, database_option, json_option, limit_option, opened_database
-from onetray.cli.output import jsonable, print_json
+from onetray.cli.output import jsonable, print_json, print_json_list
 from onetray.cli.tables import one_line, print_table
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
     with opened_database(database) as engine:
         tokens, now = engine.tokens.list(namespace=namespace, limit=limit), engine.store.now()
     if as_json:
-        print_json([_row(t) for t in tokens])
+        print_json_list("tokens", [_row(t) for t in tokens], limit)
         return
     print_table(
         ("id", "name", "namespace", "scopes", "groups", "state", "used", "created", "expires"),

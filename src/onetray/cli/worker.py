@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli import BadInput
+from onetray.cli import SOURCES, BadInput
+from onetray.cli.options import app_options
+from onetray.cli.target import SERVER, app_path, name_database, source_of, use_app
 
 if TYPE_CHECKING:
-    from onetray.app.onetray import Onetray
     from onetray.worker import Worker
     from onetray.worker.reloader import Reloader
 
@@ -24,8 +25,7 @@ CLOSE_S = 5.0
 
 
 @click.command(short_help="Run the tasks of an app.")
-@click.option("--app", "path", metavar="MODULE:APP", help="The app. Default: the setting app.")
-@click.option("--database", metavar="URL", help="Use this database instead of the app's own.")
+@app_options
 @click.option("--server", metavar="URL", help="Work for a server, as http://host:8321, instead of a database.")
 @click.option(
     "--token", metavar="TOKEN", help="The token for --server. Safer in ONETRAY_TOKEN: arguments show in process lists."
@@ -41,8 +41,8 @@ CLOSE_S = 5.0
 @click.option("--log-format", metavar="FORMAT", help="text or json; auto is text on a terminal. Default: text.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --log-format json.")
 def worker(
-    path: str | None, database: str | None, server: str | None, token: str | None, queues: str | None, name: str | None,
-    as_json: bool, reload: bool, **options: Any,
+    database: str | None, namespace: str | None, server: str | None, token: str | None, queues: str | None,
+    name: str | None, as_json: bool, reload: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Run the tasks of an app until SIGTERM, SIGINT or SIGHUP. A second SIGTERM or SIGINT stops at once.
 
@@ -56,12 +56,12 @@ def worker(
     from onetray.worker.stop_signals import outlive_readers
 
     outlive_readers()
-    arguments = {**options, "app": path, "queues": None if queues is None else queues.split(",")}
+    arguments = {**options, "app": app_path(), "queues": None if queues is None else queues.split(",")}
     if as_json:
         arguments["log_format"] = "json"
     settings = load(arguments).settings
     if server is not None:
-        _check_server(server, database)
+        _check_server(server)
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings")
     set_up(settings.log_level, settings.log_format)
@@ -73,13 +73,17 @@ def worker(
         _supervise(settings.processes, settings.drain_s, name)
         return
     from onetray.worker import Worker
-    from onetray.worker.app_loader import load_app
     from onetray.worker.reloader import restart
     from onetray.worker.stop_signals import stop_program_on_signals
     from onetray.worker.supervisor import on_leash
 
-    app = _load_app_with_reload(settings.app) if reload else load_app(settings.app)
-    app.database, app.token = server or database or app.database, token or app.token
+    if reload:
+        _wait_until_importable(settings.app)
+    app, warnings = use_app(settings.app, server or database, namespace)
+    for warning in warnings:
+        logging.getLogger("onetray.worker").warning(warning)
+    app.token = token or app.token
+    name_database(app.database)
     runner = Worker(
         app,
         path=settings.app,
@@ -113,7 +117,7 @@ def worker(
         os._exit(0)
 
 
-def _load_app_with_reload(path: str) -> Onetray:
+def _wait_until_importable(path: str) -> None:
     """Load the app. If its code is broken, wait for a change, and start again."""
     from onetray.domain.errors import InvalidInput
     from onetray.worker.app_loader import load_app
@@ -122,7 +126,7 @@ def _load_app_with_reload(path: str) -> Onetray:
     # Python takes a cached module for current if its source has the same size and the same second.
     sys.dont_write_bytecode = True
     try:
-        return load_app(path)
+        load_app(path)
     except Exception as e:
         if isinstance(e, InvalidInput) and not imported_files():
             raise  # A wrong --app: there is no file to watch.
@@ -141,13 +145,12 @@ def _reloader(runner: Worker) -> Reloader:
     return reloader
 
 
-def _check_server(server: str, database: str | None) -> None:
-    from onetray.cli.options import SERVER
-
-    if database is not None:
+def _check_server(server: str) -> None:
+    if source_of("database") == "--database":
         raise BadInput("pass --server or --database, not both")
     if not server.startswith(SERVER):
         raise BadInput(f"--server must be http://host:port or https://host:port, not {server!r}")
+    click.get_current_context().meta[SOURCES]["database"] = "--server"
 
 
 def _supervise(processes: int, drain_s: float, name: str | None) -> None:

@@ -34,6 +34,7 @@
     │   └── DatabaseMoved     the SQLite file is no longer at its path
     │       └── DatabaseReplaced  another file is there, or its -wal or -shm is not the one that was opened
     ├── StoreError            the database cannot be used as configured: the message says what to do
+    │   ├── NoDatabase        the SQLite file does not exist, and may not be created
     │   ├── MigrationNeeded   the schema is older or newer than this code
     │   └── MissingExtra      an optional dependency is not installed
     ├── JobFailed             the job ended without a result
@@ -289,6 +290,12 @@ class StoreError(OnetrayError):
     """The database cannot be used as configured."""
 
     code = "store_error"
+
+
+class NoDatabase(StoreError):
+    """The SQLite file does not exist, and this caller does not create one. Check the URL."""
+
+    code = "no_database"
 
 
 class MigrationNeeded(StoreError):

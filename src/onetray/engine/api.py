@@ -310,6 +310,7 @@ class EngineApi(ABC):
     job_key = ListApi.job_key
     job_status = JobApi.job_status
     jobs = ListApi.jobs
+    kinds = ListApi.kinds
     last_checkpoint = WorkerApi.last_checkpoint
     locate = ListApi.locate
     logs = TaskApi.logs
@@ -328,6 +329,7 @@ class EngineApi(ABC):
     prune_jobs = UpkeepApi.prune_jobs
     queues = ListApi.queues
     resume_queue = KindApi.resume_queue
+    retried = ListApi.retried
     sorted_jobs = ListApi.sorted_jobs
     stage = FlowApi.stage
     stage_members = ListApi.stage_members

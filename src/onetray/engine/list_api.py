@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onetray.domain.checks import FAR_US, choice, flag, listed, optional_text, seconds, task_id, text, whole
+from onetray.domain.checks import FAR_US, MAX_ROWS, choice, flag, listed, optional_text, seconds, task_id, text, whole
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
@@ -326,6 +326,17 @@ class ListApi(DatabaseReads):
     def queues(self, *, namespace: str = "default", limit: int = 1_000) -> list[QueueDepth]:
         """The queues of a namespace, with their numbers of tasks."""
         return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
+
+    @read(plain)
+    def retried(self, ids: Sequence[str], *, namespace: str = "default") -> list[str]:
+        """Those of these jobs that were retried already, if the new job is still there."""
+        wanted = [task_id(id_, "ids") for id_ in listed(ids, "ids", 0, MAX_ROWS)]
+        return [id_ for (id_,) in self._read("retried_jobs", ids=wanted, namespace=namespace)] if wanted else []
+
+    @read(plain)
+    def kinds(self, *, namespace: str = "default", limit: int = 1_000) -> list[str]:
+        """The kinds of a namespace by name: those that workers have declared, and those of jobs."""
+        return [name for (name,) in self._read("list_kinds", namespace=namespace, limit=limit)]
 
     @read(by_owner)
     def dead_groups(

@@ -188,6 +188,8 @@ class Store(ABC):
     """A database with onetray's tables in it."""
 
     dialect: str
+    address: str
+    """The URL of the database without its password, for messages."""
     writers: int
     """How many concurrent write transactions are worthwhile."""
     single_process = False
@@ -302,6 +304,11 @@ class Store(ABC):
         for hook in self.on_commit:
             hook(work, others_know)
 
+    def integrity(self, *, full: bool, limit_s: float) -> list[str] | None:
+        """What is wrong with the database's file; None if that takes longer than the limit. PostgreSQL checks its own
+        pages."""
+        return []
+
     def check_file(self) -> None:
         """Raises DatabaseMoved if the path no longer leads to the opened file. PostgreSQL has no file."""
         return
@@ -324,8 +331,9 @@ class Store(ABC):
     def check_version(self) -> None:
         have, want = self.version(), migrations()[-1]
         if have < want:
+            fix = f"run `onetray migrate --database {self.address}`"
             raise MigrationNeeded(
-                f"the schema is at version {have}, this code needs {want}: run `onetray migrate`", have=have, want=want
+                f"the schema is at version {have}, this code needs {want}: {fix}", have=have, want=want
             )
         if have > want:
             raise MigrationNeeded(

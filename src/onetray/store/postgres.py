@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from onetray import failpoints
+from onetray.config import hide_password
 from onetray.domain.clock import Clock
-from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, StoreError, Unavailable
+from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
@@ -33,6 +34,7 @@ try:
 
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
+    from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, parts_of
     from onetray.store.fast_submit_postgres import submit_one_postgres
     from onetray.store.pg_pipeline import PreparedNames, run_queries
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
@@ -74,6 +76,28 @@ class WarmPool(ConnectionPool[ServerConnection]):
     psycopg's pool takes turns: an idle worker's claims would each meet a connection that has not been used for long.
     """
 
+    last_error: Exception | None = None
+    """Why the last attempt to connect failed; None after a success. The pool itself only logs it."""
+    first_connect_s: int | None = None
+    """The time for a connection until one has succeeded."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.tried = threading.Event()
+        """Set after each attempt to connect."""
+        super().__init__(*args, **kwargs)
+
+    def _connect(self, timeout: float | None = None) -> ServerConnection:
+        try:
+            connection = super()._connect(timeout or self.first_connect_s)
+        except Exception as e:
+            self.last_error = e
+            raise
+        else:
+            self.last_error = self.first_connect_s = None
+            return connection
+        finally:
+            self.tried.set()
+
     def _get_ready_connection(self, timeout: float | None) -> ServerConnection | None:
         self._pool.rotate(1)
         return super()._get_ready_connection(timeout)
@@ -109,6 +133,7 @@ class PostgresStore(Store):
         reset: Callable[[Connection[Any]], None] | None = None,
     ) -> None:
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
+        self.address = hide_password(url)
         # Behind a pooler it is unknown whether the backend that was writing is gone.
         self.takes_one = not pooler
         self._identity: tuple[Any, ...] | None = None
@@ -117,28 +142,24 @@ class PostgresStore(Store):
         self.lease_keys: deque[int] = deque()
         self._local = threading.local()
         # pg_pipeline.py prepares statements. If psycopg did so, too, it would deallocate all of them after a rollback.
-        kwargs = {
-            "autocommit": True, "connect_timeout": int(CONNECT_S), "application_name": "onetray",
-            "prepare_threshold": None,
-        }  # fmt: skip
-        try:
-            psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError as e:
-            raise StoreError(f"invalid database URL: {e}") from e
+        kwargs: dict[str, Any] = {"autocommit": True, "application_name": "onetray", "prepare_threshold": None}
+        has_timeout = "connect_timeout" in parts_of(url)
+        if not has_timeout:
+            kwargs["connect_timeout"] = int(CONNECT_S)
         self._pool = WarmPool(
             url, connection_class=ServerConnection, configure=self._configure, kwargs=kwargs, open=False,
             min_size=1, max_size=connections, timeout=min(CONNECT_S, patience_s),
             # The pool waits longer after each failure. This resets it before a wait becomes longer than patience_s.
             reconnect_timeout=15.0, name="onetray", reset=reset,
         )  # fmt: skip
+        self._pool.first_connect_s = None if has_timeout else FIRST_CONNECT_S
         self._barrier = Barrier(self._fetch)
         self._pool.open()
         try:
-            # Run a statement: a pooler accepts connections while the server is unreachable.
             self._connect(min(OPEN_POOLER_S if pooler else OPEN_S, patience_s))
-        except Unavailable as e:
+        except BaseException:
             self._pool.close()
-            raise Unavailable(f"PostgreSQL does not answer at {_without_password(url)}: {e}") from e
+            raise
         super().__init__(clock)
 
     def _configure(self, connection: ServerConnection) -> None:
@@ -149,13 +170,19 @@ class PostgresStore(Store):
             connection.prepared_names = PreparedNames()
 
     def _connect(self, patience_s: float) -> None:
+        """Wait for the first connection. Raises why there is none: at once, unless the server may accept one soon."""
         until = time.monotonic() + patience_s
-
-        def once() -> None:
-            with self.connection(max(0.1, min(CONNECT_S, until - time.monotonic()))):
+        while True:
+            # The pool runs a statement on it: a pooler accepts connections while the server is unreachable.
+            was_tried = self._pool.tried.wait(max(0.0, until - time.monotonic()))
+            self._pool.tried.clear()
+            error = self._pool.last_error
+            if was_tried and error is None:
                 return
-
-        retry_transaction(once, patience_s)
+            if not was_tried or not may_pass(error, self.url):
+                raise connect_error(error or TimeoutError("it takes too long"), self.url) from error
+            # A slow server gets more time.
+            self._pool.first_connect_s = None
 
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:
@@ -165,7 +192,7 @@ class PostgresStore(Store):
         except PoolClosed as e:
             raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
-            raise Unavailable(f"cannot get a connection to PostgreSQL: {e}") from e
+            raise Unavailable(f"cannot get a connection to PostgreSQL: {self._pool.last_error or e}") from e
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
@@ -410,8 +437,3 @@ def _is_lost(connection: Connection[Any], error: BaseException) -> bool:
     if not isinstance(error, psycopg.Error):
         return False
     return connection.closed or connection.broken or (error.sqlstate is not None and not is_refused(error))
-
-
-def _without_password(url: str) -> str:
-    parts = psycopg.conninfo.conninfo_to_dict(url)
-    return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"

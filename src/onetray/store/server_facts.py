@@ -43,6 +43,14 @@ def server_facts(url: str) -> ServerFacts:
     return ServerFacts(int(version), fsync == "on", synchronous_commit, standby, pooled)
 
 
+def file_bytes(store: Store) -> int | None:
+    """The size of a SQLite file with its log; None for other databases."""
+    import os
+
+    path = getattr(store, "path", None)
+    return sum(os.path.getsize(p) for p in (path, f"{path}-wal") if os.path.exists(p)) if path else None
+
+
 def free_bytes(store: Store) -> int | None:
     """Free disk space next to a SQLite file; None for other databases."""
     import shutil

@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import apsw
 
 from onetray import failpoints
 from onetray.config import EngineConfig
 from onetray.domain.clock import Clock, SystemClock
-from onetray.domain.errors import DatabaseReplaced, StoreError, Unavailable
+from onetray.domain.errors import DatabaseReplaced, NoDatabase, StoreError, Unavailable
 from onetray.notify.base import FileListener
 from onetray.notify.multicast import MulticastSender
 from onetray.notify.new_work import NewWork, format_new_work
@@ -49,6 +49,10 @@ PRAGMAS = (
     "wal_autocheckpoint = 1000",
 )
 BUSY_S = 30.0
+INTEGRITY_STEPS, INTEGRITY_LINES = 10_000, 1_000
+"""How many steps of SQLite's machine pass between two looks at the clock, and how many problems are listed."""
+OF_ROWS = ("CHECK constraint failed", "NULL value")
+"""Problems of the integrity check that are about what rows contain: the verifier has its own rules for that."""
 CHANGES_S = 0.05
 """How long `changes` waits for a transaction of this process: its caller polls."""
 _memory_names = itertools.count()
@@ -65,12 +69,13 @@ class SqliteStore(Store):
         skew_s = EngineConfig().clock_skew_s if clock_skew_s is None else clock_skew_s
         self.time = DatabaseTime(clock or SystemClock(), skew_s)
         self.path = _path(url)
+        self.address = url if self.path is None else f"sqlite:///{quote(self.path)}"
         self.memory = self.single_process = self.path is None
         self.notifies_others = not self.single_process
         if self.path is not None:
             _refuse_network(self.path)
             if not create and not os.path.exists(self.path):
-                raise StoreError(f"no database exists at {self.path}", path=self.path)
+                raise NoDatabase(f"no database exists at {self.path}", path=self.path)
         self._name = self.path or f"file:/onetray-{os.getpid()}-{next(_memory_names)}?vfs=memdb"
         self._local = threading.local()
         self._all: list[apsw.Connection] = []
@@ -221,6 +226,23 @@ class SqliteStore(Store):
             connection.create_scalar_function("sha256_hex", sha256_hex, 1, deterministic=True)
             connection.execute("BEGIN DEFERRED")
             yield SqliteSnapshot(connection)
+        finally:
+            self._all.remove(connection)
+            connection.close(True)
+
+    def integrity(self, *, full: bool, limit_s: float) -> list[str] | None:
+        """Ask SQLite. The full check also compares each index with its table."""
+        until = time.monotonic() + limit_s
+        connection = self._connect()
+        try:
+            connection.set_progress_handler(lambda: time.monotonic() > until, INTEGRITY_STEPS)
+            check = "integrity_check" if full else "quick_check"
+            lines = [str(line) for (line,) in connection.execute(f"PRAGMA {check}({INTEGRITY_LINES})")]
+            return [] if lines == ["ok"] else [line for line in lines if not line.startswith(OF_ROWS)]
+        except apsw.InterruptError:
+            return None
+        except (apsw.CorruptError, apsw.NotADBError) as e:
+            return [str(e)]
         finally:
             self._all.remove(connection)
             connection.close(True)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onetray.store.base import Snapshot, Store
+from onetray.store.sql_template import SQLITE
 from onetray.verify.checks import COUNTS, EVENTS, Check, Pass, passes
 
 RULES = {
@@ -31,8 +32,15 @@ RULES = {
     13: "the feed keeps the order of each job's events, and every event belongs to its job",
     15: "nothing is stuck: every waiting task is claimable, or a timer will act on it",
     16: "the rows agree with the event log",
+    17: "the file of the database is intact (SQLite only)",
 }
 """The rules by number. Rule 14, at-least-once execution, cannot be checked by a query."""
+FILE_RULE_NUMBER, FILE_CHECK = 17, "file_integrity"
+FILE_RULE = f"{FILE_RULE_NUMBER} {FILE_CHECK}"
+FILE_CHECK_MEANS = "SQLite's integrity check finds nothing"
+FULL_CHECK_BYTES = 1_000_000_000
+"""Indexes of a larger file are not compared with their tables."""
+FILE_CHECK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,8 @@ class Findings:
     """The numbers of tasks, events and other rows that were checked."""
     rules: list[str] = field(default_factory=list)
     """The checks that ran, as `rule name`."""
+    notes: list[str] = field(default_factory=list)
+    """What was not checked, and why."""
 
     @property
     def ok(self) -> bool:
@@ -65,10 +75,36 @@ class Findings:
 
 
 def verify(store: Store, sample: int = 20) -> Findings:
-    """Check every rule. A violation has at most `sample` rows, and the total number of them."""
+    """Check every rule. A violation has at most `sample` rows, and the total number of them.
+
+    If SQLite finds its file damaged, only that is reported: what stands in its rows says nothing then.
+    """
     store.check_version()
+    notes: list[str] = []
+    if store.dialect == SQLITE:
+        damage = check_file(store)
+        if damage is None:
+            notes.append(f"the check of the file was stopped after {FILE_CHECK_S:.0f} s: it is large")
+        elif damage:
+            return Findings([_damaged(damage)], rules=[FILE_RULE], notes=notes)
     with store.snapshot() as snapshot:
-        return look(snapshot, store.dialect, sample)
+        findings = look(snapshot, store.dialect, sample)
+    if store.dialect == SQLITE and not notes:
+        findings.rules.append(FILE_RULE)
+    findings.notes.extend(notes)
+    return findings
+
+
+def check_file(store: Store) -> list[str] | None:
+    """What SQLite finds wrong with its file; None if it takes too long. A large file is checked without its indexes."""
+    from onetray.store.server_facts import file_bytes
+
+    return store.integrity(full=(file_bytes(store) or 0) <= FULL_CHECK_BYTES, limit_s=FILE_CHECK_S)
+
+
+def _damaged(lines: list[str]) -> Violation:
+    message = "SQLite finds the file damaged: stop all processes that use it, and restore a backup"
+    return Violation(FILE_RULE_NUMBER, FILE_CHECK, message, [{"problem": line} for line in lines[:20]], len(lines))
 
 
 def look(snapshot: Snapshot, dialect: str, sample: int = 20) -> Findings:

@@ -199,7 +199,7 @@ def main(app_path: str, from_parent: int, to_parent: int) -> None:
     setup, app = pipes.messages.get(), load_app(app_path)
     if setup is None:
         return
-    app.database, app.token = setup["database"], setup["token"]
+    app.database, app.namespace, app.token = setup["database"], setup["namespace"], setup["token"]
     runner = ChildRunner(app, pipes, setup["result_bytes"])
     while (message := pipes.messages.get()) is not None:
         # Set before has_parent: if the worker dies after that check, _listen kills the handler at once.

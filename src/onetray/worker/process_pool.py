@@ -277,7 +277,10 @@ class ProcessPool:
     def _setup_message(self) -> dict[str, Any]:
         """Settings that the child cannot get from the app's path: this process may have changed them."""
         max_bytes = self._app.engine.config.limits.result_bytes
-        return {"database": self._app.database, "token": self._app.token, "result_bytes": max_bytes}
+        app = self._app
+        return {
+            "database": app.database, "namespace": app.namespace, "token": app.token, "result_bytes": max_bytes,
+        }  # fmt: skip
 
     def _return_to_pool(self, child: ProcessHandle) -> None:
         with self._changed:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from onetray import __version__
-from onetray.config import without_password
+from onetray.config import hide_password
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Fail, Pause, Release, Report
 from onetray.domain.errors import OnetrayError
@@ -42,7 +42,7 @@ HIDDEN_MESSAGE = "the message is hidden, it may quote redacted values"
 
 def log_banner(name: str, app: Onetray, config: WorkerConfig) -> None:
     """Log what this worker is: its version, its database, and what it runs."""
-    kinds, database = sorted(app.tasks), without_password(app.database)
+    kinds, database = sorted(app.tasks), hide_password(app.database)
     more = f" and {len(kinds) - MAX_KINDS} more" if len(kinds) > MAX_KINDS else ""
     log_facts(
         logger, logging.INFO,

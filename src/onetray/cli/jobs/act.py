@@ -5,45 +5,67 @@ Each calls one verb of the engine for a task and another for a flow; the engine 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onetray.cli import Refused
+from onetray.cli.completion import complete_jobs
 from onetray.cli.format import counted
+from onetray.cli.jobs.bulk import NOT_SUCCEEDED, OPEN, Bulk, bulk_options, check_selection, run_bulk
 from onetray.cli.options import acting_user, common, confirm, json_value, opened, yes_option
 from onetray.cli.output import jsonable, print_json
+
+if TYPE_CHECKING:
+    from onetray.domain.commands import Command
+    from onetray.domain.listing import JobSummary
 
 JOB = ("task", "flow")
 
 reason_option = click.option("--reason", help="Why; recorded in the event log.")
 
 
-@click.command(short_help="Cancel a job.")
-@click.argument("id")
+@click.command(short_help="Cancel a job, or all that match.")
+@click.argument("id", required=False, shell_complete=complete_jobs)
 @click.option("--hard", is_flag=True, help="Revoke leases at once instead of asking handlers to stop.")
 @reason_option
-@yes_option
+@bulk_options
 @common
-def cancel(id: str, hard: bool, reason: str | None, yes: bool, database: str, namespace: str, as_json: bool) -> None:
+def cancel(
+    id: str | None, all_: bool, hard: bool, reason: str | None, database: str, namespace: str, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Cancel a job. Without --hard, a running task is asked to stop and has cancel_grace_s to do so.
 
     Cancelling a flow cancels all its open stages and tasks; it asks for confirmation first.
+
+    With --all, it cancels every open job that matches the filters: it lists the first ones, and asks. If interrupted,
+    run it again for the rest.
     """
+    from onetray.domain.commands import Cancel
+    from onetray.domain.flow_commands import CancelFlow
+
+    check_selection(id, all_, options)
+    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason, "hard": hard}
     with opened(database) as engine:
+        if id is None:
+            bulk = Bulk("cancel", "cancelling", OPEN, by_entity(Cancel, CancelFlow, fields))
+            run_bulk(engine, bulk, options, namespace, as_json)
+            return
         located = engine.locate(id, among=JOB, namespace=namespace)
-        fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason, "hard": hard}
         if located.entity == "task":
             print_result(engine.cancel(located.id, **fields), as_json)
             return
         counts = engine.progress(located.id, namespace=namespace).counts
         if counts.total > counts.done:
-            confirm(f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?", yes)
+            question = f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?"
+            confirm(question, options["yes"])
         print_result(engine.cancel_flow(located.id, **fields), as_json)
 
 
 @click.command(short_help="Pause a flow.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @reason_option
 @common
 def pause(id: str, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
@@ -60,7 +82,7 @@ def pause(id: str, reason: str | None, database: str, namespace: str, as_json: b
 
 
 @click.command(short_help="Resume a paused flow or a waiting task.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @click.option("--input", "input_", type=json_value, metavar="JSON", help="The input for a task that waits for one.")
 @reason_option
 @common
@@ -77,16 +99,35 @@ def resume(id: str, input_: Any, reason: str | None, database: str, namespace: s
         print_result(engine.resume_flow(located.id, **fields), as_json)
 
 
-@click.command(short_help="Run an ended job again.")
-@click.argument("id")
+@click.command(short_help="Run an ended job again, or all that match.")
+@click.argument("id", required=False, shell_complete=complete_jobs)
 @click.option("--from-stage", metavar="NAME", help="The stage of a flow to start from. Default: the one that failed.")
 @reason_option
+@bulk_options
 @common
-def retry(id: str, from_stage: str | None, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Run an ended job again, as a new job that is linked to the old one."""
+def retry(
+    id: str | None, all_: bool, from_stage: str | None, reason: str | None, database: str, namespace: str,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Run an ended job again, as a new job that is linked to the old one.
+
+    With --all, it retries every job that matches the filters and has failed, was cancelled or dead-lettered, or
+    succeeded only partly (or is in a state that --state names): it lists the first ones, and asks. If interrupted, run
+    it again for the rest: what was retried once is not retried twice.
+    """
+    from onetray.domain.commands import Redrive
+    from onetray.domain.flow_commands import RetryFlow
+
+    check_selection(id, all_, options)
+    if id is None and from_stage is not None:
+        raise click.UsageError("--from-stage needs the ID of one flow")
+    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
     with opened(database) as engine:
+        if id is None:
+            bulk = Bulk("retry", "retrying", NOT_SUCCEEDED, by_entity(Redrive, RetryFlow, fields), once=True)
+            run_bulk(engine, bulk, options, namespace, as_json)
+            return
         located = engine.locate(id, among=JOB, namespace=namespace)
-        fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
         if located.entity == "flow":
             print_result(engine.retry_flow(located.id, from_stage=from_stage, **fields), as_json, new=True)
             return
@@ -95,21 +136,52 @@ def retry(id: str, from_stage: str | None, reason: str | None, database: str, na
         print_result(engine.redrive(located.id, **fields), as_json, new=True)
 
 
-@click.command(short_help="Set the priority of a job.")
-@click.argument("id")
-@click.argument("number", type=int)
+@click.command(short_help="Set the priority of a job, or of all that match.")
+@click.argument("words", nargs=-1, metavar="[ID] NUMBER", shell_complete=complete_jobs)
 @reason_option
+@bulk_options
 @common
-def priority(id: str, number: int, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Set the priority of a job: higher runs sooner. A flow's counts for its queued tasks and for those added later."""
+def priority(
+    words: tuple[str, ...], all_: bool, reason: str | None, database: str, namespace: str, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Set the priority of a job: higher runs sooner. A flow's counts for its queued tasks and for those added later.
+
+    With --all and without an ID, it sets the priority of every open job that matches the filters: it lists the first
+    ones, and asks. The filter --priority is the priority before.
+    """
+    from onetray.domain.commands import SetPriority
+    from onetray.domain.flow_commands import SetFlowPriority
+
+    id_, number = _id_and_number(words)
+    check_selection(id_, all_, options)
+    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason, "priority": number}
     with opened(database) as engine:
-        located = engine.locate(id, among=JOB, namespace=namespace)
+        if id_ is None:
+            bulk = Bulk("prioritize", "prioritizing", OPEN, by_entity(SetPriority, SetFlowPriority, fields))
+            run_bulk(engine, bulk, options, namespace, as_json)
+            return
+        located = engine.locate(id_, among=JOB, namespace=namespace)
         change = engine.set_priority if located.entity == "task" else engine.set_flow_priority
-        print_result(change(located.id, number, namespace=namespace, cause=reason, **acting_user()), as_json)
+        print_result(change(located.id, **fields), as_json)
+
+
+def _id_and_number(words: tuple[str, ...]) -> tuple[str | None, int]:
+    if len(words) not in (1, 2):
+        raise click.UsageError("pass ID and NUMBER, or NUMBER and --all")
+    try:
+        return words[0] if len(words) == 2 else None, int(words[-1])
+    except ValueError:
+        raise click.UsageError(f"{words[-1]!r} is not a whole number: pass ID and NUMBER") from None
+
+
+def by_entity(of_task: Any, of_flow: Any, fields: dict[str, Any]) -> Callable[[JobSummary], Command]:
+    """A function that makes the command for a job: one for a single task, another one for a flow."""
+    return lambda job: of_task(task=job.id, **fields) if job.entity == "task" else of_flow(job.id, **fields)
 
 
 @click.command(short_help="Replace the metadata of a job.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @click.argument("value", type=json_value, metavar="JSON")
 @reason_option
 @common
@@ -122,7 +194,7 @@ def metadata(id: str, value: Any, reason: str | None, database: str, namespace: 
 
 
 @click.command(short_help="Delete an ended job permanently.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @reason_option
 @yes_option
 @common

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED, Refused
+from onetray.cli.completion import complete_jobs
 from onetray.cli.format import age, clock
 from onetray.cli.options import common, opened
 from onetray.cli.output import json_line, jsonable, print_json_line, width
@@ -116,7 +117,7 @@ def _changing_line() -> Iterator[Callable[[str], None]]:
 
 
 @click.command(short_help="Print a job's events.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @follow_option
 @common
 def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:
@@ -134,7 +135,7 @@ def events(id: str, follow: bool, database: str, namespace: str, as_json: bool) 
 
 
 @click.command(short_help="Print a task's log.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @follow_option
 @common
 def logs(id: str, follow: bool, database: str, namespace: str, as_json: bool) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.format import age, counted, moment
-from onetray.cli.options import common, label, limit_option, opened
-from onetray.cli.output import jsonable, print_json
+from onetray.cli.completion import complete_jobs
+from onetray.cli.format import counted, moment
+from onetray.cli.jobs.filters import filter_options, filters_of
+from onetray.cli.options import common, limit_option, opened
+from onetray.cli.output import jsonable, print_json, print_json_list
 from onetray.cli.show import flow_facts, print_errors, print_stages, print_task, state_of
 from onetray.cli.tables import one_line, print_facts, print_table
 
@@ -21,55 +23,23 @@ if TYPE_CHECKING:
 JOB = ("task", "flow")
 ANY = ("task", "stage", "flow")
 SHOWN_TASKS = 20
-SECOND = 1_000_000
 
 
 @click.command("list", short_help="List jobs, newest first.")
-@click.option("--state", "states", multiple=True, help="Only jobs in this state. May be repeated.")
-@click.option("--kind", help="Only tasks of this kind, or flows of this name.")
-@click.option("--queue", help="Only tasks of this queue. Flows have none.")
-@click.option("--correlation", metavar="ID", help="Only jobs with this correlation id.")
-@click.option(
-    "--label", "labels", metavar="NAME=VALUE", type=label, multiple=True,
-    help="Only jobs with this label. May be repeated.",
-)  # fmt: skip
-@click.option("--since", type=age, metavar="AGE", help="Only jobs submitted in the last 90s, 15m, 2h, 30d.")
-@click.option("--until", type=age, metavar="AGE", help="Only jobs submitted longer ago than 90s, 15m, 2h, 30d.")
-@click.option("--entity", type=click.Choice(["task", "flow"]), help="Only single tasks, or only flows.")
-@click.option("--priority", type=int, help="Only jobs with this priority.")
+@filter_options
 @click.option("--before", metavar="ID", help="Start after this job: the last one of the previous page.")
 @click.option("--page", type=int, help="The number of a page of --limit jobs, from 1.")
 @click.option("--total", is_flag=True, help="Count all jobs, up to a million.")
 @limit_option
 @common
 def list_(
-    states: tuple[str, ...],
-    kind: str | None,
-    queue: str | None,
-    correlation: str | None,
-    labels: tuple[tuple[str, str], ...],
-    since: float | None,
-    until: float | None,
-    entity: str | None,
-    priority: int | None,
-    before: str | None,
-    page: int | None,
-    total: bool,
-    limit: int,
-    database: str,
-    namespace: str,
-    as_json: bool,
-) -> None:
+    before: str | None, page: int | None, total: bool, limit: int, database: str, namespace: str, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """List jobs, single tasks and flows together, newest first."""
     with opened(database) as engine:
         now = engine.now()
-        filters: dict[str, Any] = {
-            "namespace": namespace, "labels": dict(labels), "states": states, "kind": kind,
-            "queue": queue, "correlation_id": correlation,
-            "since": 0 if since is None else max(now - int(since * SECOND), 0),
-            "until": None if until is None else max(now - int(until * SECOND), 0), "entity": entity,
-            "priority": priority,
-        }  # fmt: skip
+        filters = filters_of(options, now, namespace)
         start = None
         if before is not None:
             start = engine.job_key(engine.locate(before, among=JOB, namespace=namespace).id, namespace=namespace)
@@ -79,16 +49,23 @@ def list_(
     next_ = jobs[-1].id if has_more and jobs else None
     if as_json:
         shown = [{**jsonable(job), "percentage": percentages.get(job.id)} for job in jobs]
-        print_json({"jobs": shown, "before": next_, "total": first.total})
+        print_json_list("jobs", shown, next_=next_, before=next_, total=first.total)
         return
-    print_table(
-        ("id", "job", "state", "queue", "progress", "submitted"),
-        [(j.id, j.kind, state_of(j), j.queue, _progress(j, percentages), moment(j.created_at, now)) for j in jobs],
-    )
+    print_jobs(jobs, now, percentages)
     if first.total is not None:
         click.echo(f"{counted(first.total, 'job')} in total", err=True)
     if next_:
         click.echo(f"There may be more: --before {next_}", err=True)
+
+
+def print_jobs(jobs: Sequence[JobSummary], now: int, percentages: Mapping[str, int] | None = None) -> None:
+    print_table(
+        ("id", "job", "state", "queue", "progress", "submitted"),
+        [
+            (j.id, j.kind, state_of(j), j.queue, _progress(j, percentages or {}), moment(j.created_at, now))
+            for j in jobs
+        ],
+    )
 
 
 def _fill_page(engine: EngineApi, filters: dict[str, Any], first: JobPage, limit: int) -> tuple[list[JobSummary], bool]:
@@ -109,7 +86,7 @@ def _percentages(engine: EngineApi, jobs: list[JobSummary], namespace: str) -> d
         return {}  # A server of an older version does not have this read.
 
 
-def _progress(job: JobSummary, percentages: dict[str, int]) -> str:
+def _progress(job: JobSummary, percentages: Mapping[str, int]) -> str:
     """As "50 %, stage 1/2" or "attempt 1/3"."""
     done = f"{percentages[job.id]} %, " if job.id in percentages else ""
     if job.entity == "flow":
@@ -118,7 +95,7 @@ def _progress(job: JobSummary, percentages: dict[str, int]) -> str:
 
 
 @click.command(short_help="Show one job.")
-@click.argument("id", required=False)
+@click.argument("id", required=False, shell_complete=complete_jobs)
 @click.option("--alias", metavar="TEXT", help="Find it by the alias that its submitter has chosen, instead of its id.")
 @common
 def show(id: str | None, alias: str | None, database: str, namespace: str, as_json: bool) -> None:
@@ -146,7 +123,7 @@ def show(id: str | None, alias: str | None, database: str, namespace: str, as_js
 
 
 @click.command(short_help="Show a flow as a tree.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @click.option(
     "--tasks",
     "most",
@@ -195,7 +172,7 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 
 
 @click.command(short_help="Explain why a job, stage or task does not run.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
     """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end. Of an
@@ -224,7 +201,7 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
 
 
 @click.command(short_help="List the allowed actions on a job, stage or task.")
-@click.argument("id")
+@click.argument("id", shell_complete=complete_jobs)
 @common
 def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
     """List what would be accepted now from a user: the transitions of the lifecycle, and running an ended job again."""

@@ -305,6 +305,23 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     ) AS h ON h.queue = q.key
 WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
 
+-- name: list_kinds
+SELECT k.name FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
+
+-- name: retried_jobs
+-- A job and its retry have the same correlation id; a task without one is its own. By the indexes on correlation ids.
+SELECT CAST(t.id AS text) AS id FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id {in:ids:uuid} AND n.name = :namespace AND t.key IN (
+    SELECT r.retry_of FROM onetray.task AS r
+    WHERE r.stage IS NULL AND r.retry_of IS NOT NULL AND r.correlation_id IN (
+        SELECT coalesce(o.correlation_id, CAST(o.id AS text)) FROM onetray.task AS o WHERE o.id {in:ids:uuid}))
+UNION ALL
+SELECT CAST(f.id AS text) FROM onetray.flow AS f JOIN onetray.namespace AS n ON n.key = f.ns
+WHERE f.id {in:ids:uuid} AND n.name = :namespace AND f.key IN (
+    SELECT r.retry_of FROM onetray.flow AS r WHERE r.retry_of IS NOT NULL AND r.correlation_id IN (
+        SELECT o.correlation_id FROM onetray.flow AS o WHERE o.id {in:ids:uuid}))
+
 -- name: dead_groups
 -- row: DeadGroup
 -- Dead letters grouped by reason, error class and the beginning of the error message.

@@ -126,7 +126,8 @@ _HOME = {
     "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
     "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
     "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NoDatabase "
-    "NotApprover NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody StoreError TaskCancelled TaskError "
+    "NotApprover NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody "
+    "StoreError TaskCancelled TaskError "
     "TooDeep TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb "
     "ValidationError WrongHost WrongOrigin",
     "onetray.domain.declared_flow": "DeclaredFlow DeclaredFlowSummary DeclaredStage",

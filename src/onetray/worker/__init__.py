@@ -13,8 +13,6 @@ database stops no handler.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import logging
 import os
 import queue
@@ -55,6 +53,7 @@ from onetray.worker.executor import Executor
 from onetray.worker.heartbeat import REGISTER_INTERVAL_S, Heartbeat
 from onetray.worker.leases import HeldLeases
 from onetray.worker.process_pool import ProcessPool
+from onetray.worker.process_tuning import ProcessTuning
 from onetray.worker.reporter import PendingReport, Reporter
 from onetray.worker.stop_signals import stop_on_signals
 from onetray.worker.task_log import TaskLog, log_banner
@@ -68,9 +67,6 @@ logger = logging.getLogger("onetray.worker")
 CANCEL_TIMEOUT_S = 2.0
 """How long a stopped handler may take to end. After that the worker releases its task while it still runs."""
 
-_M_ARENA_MAX = -8
-SWITCH_INTERVAL_S = 0.0002
-GC_THRESHOLD, GC_THRESHOLD_PER_TASK = 2_000, 10
 DEREGISTER_TIMEOUT_S = 5.0
 RENEW_FLOWS_S = 600.0
 """How often a worker says that it still has the flows that it declared."""
@@ -107,8 +103,7 @@ class Worker:
         self._outage = Outage()
         self._state = "running"
         self._stop_requested = self._hurry = False
-        self._gc_threshold: int | None = None
-        """Set if this worker tunes its process: see `run`."""
+        self._process_tuning = ProcessTuning()
         self._file_error: DatabaseMoved | None = None
         # SimpleQueue.put is safe in a signal handler. Event.set is not: the interrupted code may hold its lock.
         self._stop_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -196,12 +191,7 @@ class Worker:
 
         Raises DatabaseReplaced if the SQLite file was replaced by another one: restart the process.
         """
-        _share_memory()
-        gc.freeze()
-        thresholds = gc.get_threshold()
-        self._gc_threshold = max(GC_THRESHOLD, thresholds[0])
-        self._adjust_gc()
-        with stop_on_signals(self.ask_to_stop), _short_switch_interval():
+        with stop_on_signals(self.ask_to_stop), self._process_tuning:
             self.start()
             try:
                 while not self._stop_requested:
@@ -211,18 +201,6 @@ class Worker:
                     self._check_database_file()
             finally:
                 self.stop()
-                self._gc_threshold = None
-                gc.set_threshold(*thresholds)
-
-    def _adjust_gc(self) -> None:
-        """Collect cycles less often while many tasks are held.
-
-        Python collects when there are so many new objects. Those of a held task are freed by their reference counts
-        when it ends, and a worker that holds thousands has handlers that run for microseconds.
-        """
-        if self._gc_threshold is not None:
-            threshold = self._gc_threshold + GC_THRESHOLD_PER_TASK * len(self.held)
-            gc.set_threshold(threshold, *gc.get_threshold()[1:])
 
     def _check_database_file(self) -> None:
         """Wait for a database file that was moved. Raise if it was replaced, and still is at the next check."""
@@ -330,7 +308,7 @@ class Worker:
         tasks, engine, reporter = self.app.tasks, self.app.engine, self.reporter
         attempts = [Attempt(a, tasks[a.kind], reporter, engine) for a in claimed]
         self.held.add(attempts, sent_at)
-        self._adjust_gc()
+        self._process_tuning.adjust_gc(len(self.held))
         if self._state == "stopping":
             self._release(attempts, STOPPING)
             return
@@ -402,23 +380,6 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-@contextlib.contextmanager
-def _short_switch_interval() -> Iterator[None]:
-    """With Python's default of 5 ms a busy event loop delays every answer of the database by as much."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH_INTERVAL_S, before))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def _share_memory() -> None:
-    """Limit malloc to two arenas: glibc gives each thread its own, and none reuses what another has freed."""
-    with contextlib.suppress(OSError, AttributeError):  # Another C library.
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _config(settings: WorkerRules) -> WorkerConfig:

@@ -10,6 +10,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Blocker
 from onetray.engine import Engine
 from tests.support.listening import register
+from tests.support.situations import FLOWS, TASKS, Maker
 
 PLAIN = Policy(jitter=False, backoff_base_s=10, lease_s=60, max_attempts=3)
 
@@ -155,3 +156,15 @@ def test_a_flow_that_missed_its_deadline_says_so(engine: Engine, clock: VirtualC
     found = only(engine.explain(flow.id))
     assert (found.code, "deadline" in found.message) == ("failed", True)
     assert found.facts["finished_at"] == clock.now() - clock.now() % SECOND
+
+
+def test_what_cannot_run_again_is_not_offered(engine: Engine) -> None:
+    """The message follows `actions`."""
+    for make in TASKS.values():
+        task = engine.task(make(Maker(engine)).id)
+        if task.finished_at is not None:
+            assert ("command" in only(engine.explain(task.id)).facts) == ("redrive" in task.actions), task
+    for make_flow in FLOWS.values():
+        flow = engine.flow(make_flow(Maker(engine)).id)
+        if flow.finished_at is not None:
+            assert ("command" in only(engine.explain(flow.id)).facts) == ("retry" in flow.actions), flow

@@ -100,7 +100,9 @@ def test_who_claims_without_a_registration_may_come_again(engine: Engine, clock:
     clock.advance(180)
     found = only(engine.explain(task))
     assert (found.code, found.facts["unregistered"]) == ("no_worker", "agent-1")
-    assert "'agent-1', which is not registered, claimed from this queue 3 min ago and may do so again" in found.message
+    assert (
+        "'agent-1', which is not registered now, claimed from this queue 3 min ago and may do so again" in found.message
+    )
     assert "unregistered" not in only(engine.explain(other)).facts
     clock.advance(3_600)
     assert "unregistered" not in only(engine.explain(task)).facts

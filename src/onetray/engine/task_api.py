@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onetray.domain.checks import FAR_US, MAX_ROWS, choice, listed, optional_text, task_id, text, whole
 from onetray.domain.errors import NotFound
-from onetray.domain.lifecycle import PENDING, RUNNING, WAITING
+from onetray.domain.lifecycle import PENDING, RUNNING, TASK, WAITING
 from onetray.domain.listing import Dependency
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_of
@@ -15,6 +15,7 @@ from onetray.domain.token import READ, WORK
 from onetray.engine.flow_api import tasks_of_rows
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, kind_filters, read
+from onetray.engine.refusals import refuse_redrive, refuse_retry
 from onetray.explain.tasks import explain, position
 from onetray.feed import event_of
 from onetray.feed.history import events_by_correlation, events_of_task
@@ -61,7 +62,11 @@ class TaskApi(DatabaseReads):
 
         Empty if a worker may claim the task now. That no registered worker would is a reason, too."""
         text(namespace, "namespace", self.config.limits.name_chars)
-        return explain(self.store, task, namespace)
+        return explain(self.store, task, namespace, self._is_refused)
+
+    def _is_refused(self, entity: str, key: int) -> bool:
+        refuse = refuse_redrive if entity == TASK.entity else refuse_retry
+        return bool(refuse(self.store.read, [key]))
 
     @read(plain)
     def position(self, task: str, *, namespace: str = "default", most: int = 1000) -> int | None:

@@ -1,10 +1,11 @@
 """Explain how a task, a stage or a flow has ended, and what can be done next.
 
-Reads only. Which commands the engine would accept is decided in domain/actions.py.
+Reads only. The caller says what the engine would refuse to run again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from onetray.domain.errors import error_line
@@ -14,10 +15,12 @@ from onetray.domain.task import Blocker, json_of
 from onetray.store.base import Store
 from onetray.store.explain_rows import FlowFacts, StageFacts, TaskFacts
 
+IsRefused = Callable[[str, int], bool]
+"""Whether the engine would refuse to run an ended entity again, by its type and its key."""
 CARRIED_OVER = (TASK.carry_over.event, TASK.carry_over_failed.event, TASK.carry_over_dead.event)
 
 
-def ended_task(f: TaskFacts) -> Blocker:
+def ended_task(f: TaskFacts, is_refused: IsRefused) -> Blocker:
     """How a task has ended: with which error, by whom, and how to run it again."""
     error = json_of(f.error)
     facts: dict[str, Any] = {"finished_at": f.finished_at, "attempts": f.attempts, "max_attempts": f.max_attempts}
@@ -29,8 +32,11 @@ def ended_task(f: TaskFacts) -> Blocker:
     if f.successor is not None:
         facts["successor"] = f.successor
         return Blocker(f.state, f"{message}; it was redriven as {f.successor}", facts=facts)
-    if f.flow is not None and f.flow_state not in FLOW.terminal:
-        return Blocker(f.state, f"{message}; its flow {f.flow} goes on", facts=facts)
+    if is_refused(TASK.entity, f.key):
+        where = (
+            f"retry its flow: `onetray jobs retry {f.flow}`" if f.flow_state in FLOW.terminal else "its flow goes on"
+        )
+        return Blocker(f.state, f"{message}; it cannot run again alone: {where}", facts=facts)
     verb = "dead redrive" if f.state == DEAD_LETTERED else "jobs retry"
     facts["command"] = f"onetray {verb} {f.id}"
     return Blocker(f.state, f"{message}; to run it again: `{facts['command']}`", facts=facts)
@@ -65,7 +71,7 @@ def _stage_error(store: Store, s: StageFacts) -> FlowError | None:
     return next((r.all_errors[0] for r in store.read("failed_stages", job=s.job) if r.key == s.key), None)
 
 
-def ended_flow(store: Store, f: FlowFacts) -> Blocker:
+def ended_flow(store: Store, f: FlowFacts, is_refused: IsRefused) -> Blocker:
     """How a flow has ended: which task of which stage failed with which error, and how to run it again."""
     facts: dict[str, Any] = {"finished_at": f.finished_at}
     message = f"the flow has ended: {f.state}"
@@ -76,6 +82,8 @@ def ended_flow(store: Store, f: FlowFacts) -> Blocker:
         message += f": {f.ending_why or error_line(json_of(f.error))}"
     elif f.state == CANCELLED and f.ending_why:
         message += f": {f.ending_why}"
+    if is_refused(FLOW.entity, f.key):
+        return Blocker(f.state, f"{message}; it cannot run again now", facts=facts)
     facts["command"] = f"onetray jobs retry {f.id}"
     again = (
         "to run it again" if f.state in (SUCCEEDED, PARTIAL) else "to run it again from the stage that did not end well"

@@ -12,7 +12,7 @@ import orjson
 
 from onetray.domain.lifecycle import CREATED, FLOW, FLOW_PAUSED, STAGE, WAITING
 from onetray.domain.task import Blocker
-from onetray.explain.endings import ended_flow, ended_stage
+from onetray.explain.endings import IsRefused, ended_flow, ended_stage
 from onetray.explain.workers import RegisteredWorkers
 from onetray.store.base import Store
 from onetray.store.explain_rows import FlowFacts, StageFacts
@@ -23,11 +23,11 @@ MAX_KINDS = 20
 """How many queues and kinds of a stage are compared with what workers claim."""
 
 
-def explain_parent(store: Store, id_: str, namespace: str) -> list[Blocker] | None:
+def explain_parent(store: Store, id_: str, namespace: str, is_refused: IsRefused) -> list[Blocker] | None:
     """The reasons why a flow or a stage has not ended; None if neither has this id."""
     flows = store.read("explain_flow", id=id_, namespace=namespace)
     if flows:
-        return list(_flow(store, flows[0]))
+        return list(_flow(store, flows[0], is_refused))
     stages = store.read("explain_stage", id=id_, namespace=namespace)
     return list(_stage(store, stages[0])) if stages else None
 
@@ -40,9 +40,9 @@ def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> B
     return Blocker("stage_waiting", f"stage {name!r} {reason}: {owner} has to approve it", owner, due_at, facts)
 
 
-def _flow(store: Store, f: FlowFacts) -> Iterator[Blocker]:
+def _flow(store: Store, f: FlowFacts, is_refused: IsRefused) -> Iterator[Blocker]:
     if f.state in FLOW.terminal:
-        yield ended_flow(store, f)
+        yield ended_flow(store, f, is_refused)
         return
     if f.state == CREATED:
         yield Blocker("flow_not_opened", "the flow was submitted with start=False: open it", held_by="the submitter")

@@ -29,7 +29,7 @@ from onetray.domain.lifecycle import (
     WAITING,
 )
 from onetray.domain.task import Blocker, json_of
-from onetray.explain.endings import ended_task
+from onetray.explain.endings import IsRefused, ended_task
 from onetray.explain.flows import explain_parent, stage_waits
 from onetray.explain.workers import CODES as ABOUT_WORKERS
 from onetray.explain.workers import RegisteredWorkers
@@ -45,20 +45,20 @@ FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 """The events after which a queued task with a later run_at is backing off."""
 
 
-def explain(store: Store, task_id: str, namespace: str = "default") -> list[Blocker]:
+def explain(store: Store, task_id: str, namespace: str, is_refused: IsRefused) -> list[Blocker]:
     """Every reason why nobody runs this task now, the most specific first. An empty list: a worker may claim it."""
     rows = store.read(
         "explain", id=checked_id(task_id), namespace=namespace, run=RUN, rescheduled=RESCHEDULED,
         cancel_requested=CANCEL_ASKED, flow_paused=FLOW.pause.event,
     )  # fmt: skip
     if not rows:
-        found = explain_parent(store, checked_id(task_id), namespace)
+        found = explain_parent(store, checked_id(task_id), namespace, is_refused)
         if found is None:
             raise NotFound(f"there is no task, stage or flow {task_id}", task=task_id)
         return found
     facts = rows[0]
     needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
-    found = list(_blockers(facts, needs))
+    found = list(_blockers(facts, needs, is_refused))
     if facts.state == QUEUED:
         found += RegisteredWorkers(store, namespace).blockers(facts.queue, facts.kind)
     return found
@@ -75,9 +75,9 @@ def position(store: Store, task_id: str, namespace: str = "default", most: int =
     return next((int(before) for (before,) in rows), None)
 
 
-def _blockers(f: TaskFacts, needs: list[UnmetRow]) -> Iterator[Blocker]:
+def _blockers(f: TaskFacts, needs: list[UnmetRow], is_refused: IsRefused) -> Iterator[Blocker]:
     if f.state in TASK.terminal:
-        yield ended_task(f)
+        yield ended_task(f, is_refused)
         return
     if f.state in HELD:
         yield _held(f)

@@ -99,7 +99,9 @@ class RegisteredWorkers:
         else:
             worker, ago = claim
             facts["unregistered"] = worker
-            problem += f"; {worker!r}, which is not registered, claimed from this queue {ago} ago and may do so again"
+            problem += (
+                f"; {worker!r}, which is not registered now, claimed from this queue {ago} ago and may do so again"
+            )
         return Missing(code, problem, self._next_step(code, queue), facts)
 
     def _any_elsewhere(self) -> bool:

@@ -131,6 +131,20 @@ def test_a_handler_names_the_reason_of_its_dead_letter(app: Onetray, anywhere: H
     assert ran == ([1, 2] if error.retryable else [1])
 
 
+def test_an_error_of_your_own_need_not_call_its_base(app: Onetray, harness: Harness) -> None:
+    class Refused(PermanentError):
+        def __init__(self, code: int) -> None:
+            self.code = code
+
+    @app.task
+    def pay() -> None:
+        raise Refused(402)
+
+    job = pay.submit()
+    harness.drain()
+    assert (job.state, job.view().error["class"]) == ("failed", "Refused")
+
+
 @pytest.mark.parametrize("words", [{"reason_code": "bad_luck"}, {"stage": "somewhere"}, {"stage": ""}])
 def test_an_unknown_reason_names_the_known_ones(words: dict[str, str]) -> None:
     with pytest.raises(InvalidInput, match="must be one of"):

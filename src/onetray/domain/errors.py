@@ -354,6 +354,10 @@ class TaskError(Exception):
     """
 
     retryable: ClassVar[bool] = True
+    # For subclasses whose `__init__` does not call this one.
+    retry_after_s: float | None = None
+    reason_code: str | None = None
+    stage: str | None = None
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from onetray.domain.errors import (
     Forbidden,
     IllegalTransition,
     InvalidInput,
+    JobFailed,
     LeaseLost,
     NoAttemptsLeft,
     NotFound,
@@ -37,6 +38,7 @@ from tests.support.cases import each_case
 from tests.support.engines import migrated_sqlite
 from tests.support.fleet import wait_until
 from tests.support.servers import Served, listener, served
+from tests.support.situations import FLOWS, STAGES, TASKS, Maker
 from tests.support.wire import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, Wire
 
 QUICK = EngineConfig(call_timeout_s=0.3)
@@ -48,6 +50,34 @@ def near(tmp_path: Path) -> Iterator[tuple[Engine, Served]]:
     """The server, and its own engine to look with."""
     with at_work(migrated_sqlite(tmp_path)) as pair:
         yield pair
+
+
+def test_actions_are_the_same_at_the_server_and_over_the_wire(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with RemoteEngine(server.url, config=PATIENT) as remote:
+        for make in TASKS.values():
+            id_ = make(Maker(own)).id
+            assert (remote.task(id_).actions, remote.job_status(id_).actions) == (own.task(id_).actions,) * 2
+            assert remote.set_metadata(id_, 1).actions == own.task(id_).actions
+        for make_flow in FLOWS.values():
+            id_ = make_flow(Maker(own)).id
+            assert remote.flow(id_).actions == remote.set_flow_metadata(id_, 1).actions == own.flow(id_).actions
+        for make_stage in STAGES.values():
+            id_ = make_stage(Maker(own))
+            assert remote.stage(id_).actions == remote.set_stage_metadata(id_, 1).actions == own.stage(id_).actions
+
+
+def test_a_failed_flow_says_over_the_wire_which_task_failed(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    flow = own.submit_flow("f", [StageSpec("one", [TaskSpec("k", name="first")])])
+    own.fail(own.claim(worker="w")[0], "no such user", error_class="UserError", retryable=False)
+    with (
+        Onetray(server.url) as app,
+        pytest.raises(JobFailed, match="task first of stage 'one': UserError: no") as raised,
+    ):
+        app.job(flow.id).result(0)
+    assert (raised.value.task, raised.value.stage) == (flow.tasks[0], "one")
+    assert (raised.value.error_class, raised.value.error_message) == ("UserError", "no such user")
 
 
 def test_verbs_and_reads_give_the_same_values_as_the_servers_own_engine(near: tuple[Engine, Served]) -> None:

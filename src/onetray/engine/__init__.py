@@ -49,7 +49,6 @@ from onetray.notify.wake import Wake
 from onetray.redaction.job_secrets import JobRedaction
 from onetray.store import open_store
 from onetray.store.base import Store, Tx
-from onetray.store.retry_transaction import Outage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -224,16 +223,15 @@ class Engine(EngineApi):
         self.store.write(remove)
 
     def janitor(
-        self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None,
-        outage: Outage | None = None,
-    ) -> janitor.Janitor:  # fmt: skip
+        self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None
+    ) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
         With `retention_s` it also deletes jobs, of one namespace or of all, that long after their end.
         """
         retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
         due = janitor.DueTimes(self.store)
-        new = janitor.Janitor(self.sweep, due.next_in_s, every_s, retention, outage)
+        new = janitor.Janitor(self.sweep, due.next_in_s, every_s, retention, self.store.outage)
         self.wake.on_due.append(lambda at: new.sweep_within(due.in_s(at)))
         self._janitors.append(new)
         return new

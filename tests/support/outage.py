@@ -32,6 +32,7 @@ class Outage:
     unanswered: int = 0
     cpu_s: float = 0.0
     lines: int = 0
+    log: str = ""
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -81,6 +82,7 @@ def take_away(cluster: Cluster, url: str, folder: Path, away_s: float, how: Call
                 wait_until(lambda: len(submitter.ids) > known + 10, 60)
                 submitter.end()
                 wait_until(lambda: _open(engine) == 0, 90)
+                outage.log = worker.log
             outage.jobs, outage.unanswered = len(submitter.ids), submitter.refused
             outage.faults += _faults(engine, accepted, submitter.ids, ledger)
         finally:

@@ -105,7 +105,7 @@ def test_a_failure_is_logged_with_its_traceback_and_the_time_of_its_retry(
     with either_app.worker():
         assert job.result(WAIT_S) == "done"
     record = line(log, "failed")
-    assert record.levelno == logging.WARNING
+    assert record.levelno == logging.INFO
     assert f"shaky {job.id} (attempt 1) failed after 0." in record.getMessage()
     assert ": ValueError: shop\nis closed; it is retried" in record.getMessage()
     (known,) = facts(log, "failed")

@@ -50,7 +50,6 @@ from onetray.notify.wake import Wake
 from onetray.redaction.job_secrets import JobRedaction
 from onetray.store import open_store
 from onetray.store.base import Store, Tx
-from onetray.store.retry_transaction import Outage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -221,9 +220,8 @@ class Engine(EngineApi):
             pass
 
     def janitor(
-        self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None,
-        outage: Outage | None = None,
-    ) -> janitor.Janitor:  # fmt: skip
+        self, every_s: float = 1.0, *, retention_s: float | None = None, namespace: str | None = None
+    ) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
         It also deletes notes after their TTL. With `retention_s` it deletes jobs, too, of one namespace or of all, that
@@ -236,7 +234,7 @@ class Engine(EngineApi):
         def sweep() -> int:
             return self.sweep() + notes.step() + self.tally.step()
 
-        new = janitor.Janitor(sweep, due.next_in_s, every_s, retention, outage)
+        new = janitor.Janitor(sweep, due.next_in_s, every_s, retention, self.store.outage)
         self.wake.on_due.append(lambda at: new.sweep_within(due.in_s(at)))
         self._janitors.append(new)
         return new

@@ -12,6 +12,7 @@ import logging
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,20 +39,32 @@ _ALIVE: dict[str, Any] = {"keepalives": 1, "keepalives_idle": 30, "keepalives_in
 
 
 class PostgresListener:
-    def __init__(self, url: str, sender: str, named: Callable[[NewWork[int]], NewWork[Queue]]) -> None:
-        """`sender` is this process: it ignores its own notifications. `named` resolves the keys of queues to names."""
+    def __init__(
+        self,
+        url: str,
+        sender: str,
+        named: Callable[[NewWork[int]], NewWork[Queue]],
+        on_outage: Callable[[float], None] = lambda since: None,
+        on_return: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`sender` is this process: it ignores its own notifications. `named` resolves the keys of queues to names.
+
+        It notices first that the server is away, and that it is back: `on_outage` is called when it cannot connect.
+        """
         self._url, self._sender, self._named = url, sender, named
+        self._on_outage, self._on_return = on_outage, on_return
         self._stopping = threading.Event()
         self._wants_commits = False
         self._interrupt_sender, self._interrupt_receiver = socket.socketpair()
         self.is_connected = False
 
     def run(self, on_commit: OnCommit, has_waiters: threading.Event) -> None:
-        wait, lost = BACKOFF_S[0], False
+        wait, lost, lost_at = BACKOFF_S[0], False, time.monotonic()
         while not self._stopping.is_set():
             try:
                 with self._connect() as connection:
                     wait, lost, self.is_connected = BACKOFF_S[0], False, True
+                    self._on_return()
                     # Commits before the LISTEN were missed.
                     on_commit(everywhere())
                     self._listen(connection, on_commit)
@@ -60,7 +73,11 @@ class PostgresListener:
                 logger.log(
                     logging.DEBUG if lost else logging.WARNING, "cannot LISTEN; polling until the server is back: %s", e
                 )
-                lost = True
+                if lost:
+                    # Not at the first time: only this connection may have been lost.
+                    self._on_outage(lost_at)
+                else:
+                    lost, lost_at = True, time.monotonic()
             except psycopg.Error as e:
                 logger.warning("this server does not support LISTEN; polling instead: %s", e)
                 break

@@ -20,7 +20,7 @@ from onetray.domain.machine import Transition
 from onetray.notify.base import Listener, WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, Queue, everywhere
 from onetray.store.interned import InternedNames
-from onetray.store.retry_transaction import retry_transaction
+from onetray.store.retry_transaction import Outage, retry_transaction
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.schema import migrations
 from onetray.store.statements import statements_for
@@ -210,6 +210,7 @@ class Store(ABC):
         notified already. They must be quick and must not raise."""
         self.sender = uuid4().hex[:8]
         """Identifies this store in its notifications, so that its own listener can ignore them."""
+        self.outage = Outage()
         self.statements = statements_for(self.dialect)
         self.mixed = MixedUse()
         self.names = InternedNames(self)

@@ -415,7 +415,11 @@ class PostgresStore(Store):
             connection.execute(NOTIFY, {"news": format_new_work(work, self.sender)})
 
     def listener(self) -> PostgresListener | None:
-        return None if self.pooler else PostgresListener(self.url, self.sender, self.named)
+        return (
+            None
+            if self.pooler
+            else PostgresListener(self.url, self.sender, self.named, self.outage.began, self.outage.answered)
+        )
 
     def close(self) -> None:
         self._pool.close()

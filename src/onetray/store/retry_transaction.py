@@ -20,6 +20,8 @@ T = TypeVar("T")
 ROLLED_BACK = ("40P01", "40001")
 """A deadlock or a serialization failure: the transaction may succeed the next time."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.01, 1.0
+AFTERMATH_S = 5.0
+"""For so long after an outage, a call that fails begins no other one."""
 
 
 class MayBeRepeated(OutcomeUnknown):
@@ -66,14 +68,18 @@ class Outage:
     def failed(self, waiting: str, error: Exception, tried_at: float) -> None:
         """A call that began at `tried_at` (monotonic) was not answered. `waiting` says who waits for the database."""
         with self._lock:
-            if tried_at < self._ended_at:
-                # Another thread has had an answer since.
-                return
-            is_known = waiting in self._waiting
-            self._waiting.add(waiting)
-            if self._began_at is None:
-                self._began_at = tried_at
+            # Another thread has had an answer since; or this is a connection that the outage has broken.
+            is_known = waiting in self._waiting or tried_at < self._ended_at + AFTERMATH_S
+            if not is_known:
+                self._waiting.add(waiting)
+                self._began_at = self._began_at or tried_at
         logger.log(logging.DEBUG if is_known else logging.WARNING, "%s for the database: %s", waiting, error)
+
+    def began(self, at: float) -> None:
+        """The database has been away since then (monotonic), and that is in the log already."""
+        with self._lock:
+            if at >= self._ended_at:
+                self._began_at = self._began_at or at
 
     def answered(self) -> None:
         """The database has answered a call."""

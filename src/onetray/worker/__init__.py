@@ -99,7 +99,6 @@ class Worker:
         self.sources = tuple(_source(text) for text in self.config.queues)
         self.held = HeldLeases()
         self._process_pool = ProcessPool(path, app)
-        self._outage = Outage()
         self._state = "running"
         self._stop_requested = self._hurry = False
         self._process_tuning = ProcessTuning()
@@ -121,15 +120,16 @@ class Worker:
         retry_transaction(self._declare, engine.config.call_timeout_s)
         self._prepare_tasks()
         self._log = TaskLog(engine)
+        outage = engine.store.outage if isinstance(engine, Engine) else Outage()
         self.reporter = Reporter(engine, self._handle_verdict, self._handle_accepted, self.tuning)
         self.executor = Executor(self.app, self.config.concurrency, self._process_pool, self._report_outcomes)
         self._heartbeat = Heartbeat(
             engine, self.app.namespace, self.held, self.executor, self.reporter, self._lose, self._register,
-            self._log.tick, self._outage,
+            self._log.tick, outage,
         )  # fmt: skip
         self._claimer = Claimer(
             engine, self.executor, self.held, self._claim_command, self.app.namespace, self.sources,
-            self._accept_claim, self._release, self.reporter.has_plain_successes, self.tuning, self._outage,
+            self._accept_claim, self._release, self.reporter.has_plain_successes, self.tuning, outage,
         )  # fmt: skip
         self._janitor = self._new_janitor() if self.config.janitor else None
         self.executor.open()
@@ -177,7 +177,7 @@ class Worker:
     def _new_janitor(self) -> Janitor | None:
         engine, retention_s = self.app.engine, self.config.retention_s
         if isinstance(engine, Engine):
-            return engine.janitor(retention_s=retention_s, namespace=self.app.namespace, outage=self._outage)
+            return engine.janitor(retention_s=retention_s, namespace=self.app.namespace)
         if retention_s is not None:
             raise InvalidInput("a remote worker deletes no jobs: set the retention on the server", field="retention_s")
         return None

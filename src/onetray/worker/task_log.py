@@ -142,9 +142,7 @@ class TaskLog:
         return allowed
 
     def _failed(self, attempt: Attempt, report: Fail, state: str) -> None:
-        level = (
-            logging.WARNING if state == QUEUED else logging.ERROR if state in (FAILED, DEAD_LETTERED) else logging.INFO
-        )
+        level = logging.ERROR if state in (FAILED, DEAD_LETTERED) else logging.INFO
         if not logger.isEnabledFor(level):
             return
         whole = self._tracebacks.take(1, time.monotonic())[0] == 1

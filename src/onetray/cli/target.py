@@ -201,7 +201,8 @@ def name_database(url: str) -> None:
     if ctx is not None:
         # Errors name it, too.
         ctx.meta.setdefault(SOURCES, {})["url"] = absolute(url)
-        if ctx.meta.get(_VERBOSE) or sys.stderr.isatty():
+        # A process may have been started without standard streams.
+        if ctx.meta.get(_VERBOSE) or (sys.stderr is not None and sys.stderr.isatty()):
             click.secho(f"database {absolute(url)}, from {source_of('database')}", err=True, dim=True)
 
 

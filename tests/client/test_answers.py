@@ -217,6 +217,21 @@ def test_the_children_of_a_task_are_the_jobs_that_it_submitted_itself(
     assert act(app.job(act(first, "children").jobs[0].id), "children").jobs == []
 
 
+def test_children_are_read_in_pages(app: Onetray, anywhere: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onetray.app.job_parts.PAGE", 2)
+
+    @app.task
+    def child() -> None: ...
+
+    flow = app.flow("parents")
+    flow.stage(name="make", each=range(5))(lambda item: child.submit().id)
+    job = flow.submit()
+    anywhere.drain()
+    found = job.children()
+    assert (len(found.tasks), [j.id for j in found.jobs]) == (5, job.result(0)["make"])
+    assert len(job.children(limit=3).tasks) == 3
+
+
 def test_a_job_of_an_unknown_id_is_not_found_with_await(app: Onetray, anywhere: Harness) -> None:
     with pytest.raises(NotFound):
         asyncio.run(app.aio.job("01890a5d-ac96-774b-bcce-b302099a8057"))

@@ -84,7 +84,9 @@ def _parent_task(engine: EngineApi, job: JobSummary) -> str:
 
 def _members_among(engine: EngineApi, flow: Flow, ids: list[str]) -> set[str]:
     valid = [id_ for id_ in ids if id_or_none(id_) is not None]
-    return {task.id for task in engine.tasks_by_id(valid, namespace=flow.namespace) if task.job_id == flow.id}
+    pages = [valid[start : start + PAGE] for start in range(0, len(valid), PAGE)]
+    found = [task for page in pages for task in engine.tasks_by_id(page, namespace=flow.namespace, raw=True)]
+    return {task.id for task in found if task.job_id == flow.id}
 
 
 def waiting_stage(engine: EngineApi, flow: str, name: str | None, namespace: str) -> str:

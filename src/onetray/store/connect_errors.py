@@ -61,7 +61,7 @@ def _is_socket(host: str) -> bool:
     return not host or host.startswith(("/", "@"))
 
 
-def parts_of(url: str) -> dict[str, str]:
+def url_parts(url: str) -> dict[str, str]:
     """The parameters of a URL. Raises StoreError for one that is not valid."""
     try:
         parts = {name: str(value) for name, value in conninfo.conninfo_to_dict(url).items()}
@@ -79,7 +79,7 @@ def parts_of(url: str) -> dict[str, str]:
 
 def place_of(url: str) -> Place:
     defaults = {d.keyword.decode(): d.val.decode() for d in pq.Conninfo.get_defaults() if d.val}
-    known = defaults | parts_of(url)
+    known = defaults | url_parts(url)
     hosts = (known.get("host") or known.get("hostaddr") or "").split(",")
     usual = defaults.get("port", "5432")
     ports = [port or usual for port in known.get("port", usual).split(",")]

@@ -34,7 +34,7 @@ try:
 
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
-    from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, parts_of
+    from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, url_parts
     from onetray.store.fast_submit_postgres import submit_one_postgres
     from onetray.store.pg_pipeline import PreparedNames, run_queries
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
@@ -143,7 +143,7 @@ class PostgresStore(Store):
         self._local = threading.local()
         # pg_pipeline.py prepares statements. If psycopg did so, too, it would deallocate all of them after a rollback.
         kwargs: dict[str, Any] = {"autocommit": True, "application_name": "onetray", "prepare_threshold": None}
-        has_timeout = "connect_timeout" in parts_of(url)
+        has_timeout = "connect_timeout" in url_parts(url)
         if not has_timeout:
             kwargs["connect_timeout"] = int(CONNECT_S)
         self._pool = WarmPool(

@@ -70,7 +70,7 @@ def test_a_flow_that_has_ended_cannot_be_opened(engine: Engine) -> None:
     run_all(engine)
     with pytest.raises(IllegalTransition) as refused:
         engine.open_flow(flow.id)
-    assert (refused.value.facts["from"], refused.value.allowed) == ("succeeded", [])
+    assert (refused.value.facts["from"], refused.value.allowed) == ("succeeded", ["retry"])
 
 
 @each_case(("sealed", "state"), [(True, "succeeded"), (None, "pending"), (False, "pending")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -64,3 +65,22 @@ def test_a_janitor_logs_that_the_database_is_back(lines: pytest.LogCaptureFixtur
     janitor.stop()
     assert lines.text.count("the janitor waits for the database") == 1
     assert lines.text.count("the database is back") == 1
+
+
+def test_an_outage_that_another_line_tells_of_ends_with_the_same_line(lines: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    outage.began(0.0)
+    outage.answered()
+    outage.began(0.0)
+    outage.answered()
+    assert len(lines.messages) == 1
+    assert "the database is back after" in lines.messages[0]
+
+
+def test_a_connection_that_an_outage_has_broken_begins_no_other_outage(lines: pytest.LogCaptureFixture) -> None:
+    outage = Outage()
+    outage.failed("claims wait", AWAY, tried_at=0.0)
+    outage.answered()
+    outage.failed("claims wait", AWAY, tried_at=time.monotonic())
+    outage.answered()
+    assert [record.levelname for record in lines.records] == ["WARNING", "INFO"]

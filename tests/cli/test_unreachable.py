@@ -115,7 +115,7 @@ def test_nobody_listens(closed_url: str) -> None:
 
 
 def test_commands_and_workers_say_it_in_one_line(closed_url: str, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text("from onetray import Onetray\napp = Onetray()\n")
+    (tmp_path / "shop.py").write_text("from onetray import Onetray\napp = Onetray()\n@app.task\ndef mail(): ...\n")
     for words in (["jobs", "list"], ["submit", "mail"], ["worker", "--app", "shop"], ["shell"]):
         done = onetray(*words, "--database", closed_url, cwd=tmp_path)
         assert done.returncode == 3, done.stderr

@@ -56,7 +56,7 @@ def test_a_waiting_stage_is_approved(act: Act, pay, anywhere: Harness) -> None:
     assert job.state == "waiting"
     assert act(job, "approve", input={"limit": 5}, note="go", by="ann") == "pending"
     anywhere.drain()
-    assert act(job, "approve") == "pending"
+    assert act(job, "approve", by="bob") == "pending"
     anywhere.drain()
     assert job.result(0)["send"] == ["user:ann", {"limit": 5}, "go"]
 
@@ -64,8 +64,8 @@ def test_a_waiting_stage_is_approved(act: Act, pay, anywhere: Harness) -> None:
 def test_a_waiting_stage_is_rejected_by_name(act: Act, pay, anywhere: Harness) -> None:
     job = pay.submit()
     anywhere.drain()
-    assert act(job, "reject", "send", note="not this week", by="bob") == "failed"
-    assert (job.state, job.errors()[0].message) == ("failed", "rejected by user:bob: not this week")
+    assert act(job, "reject", "send", note="not this week", by="ann") == "failed"
+    assert (job.state, job.errors()[0].message) == ("failed", "rejected by user:ann: not this week")
 
 
 def test_only_a_stage_that_waits_can_be_approved(act: Act, pay, ask, anywhere: Harness) -> None:

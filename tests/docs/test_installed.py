@@ -25,7 +25,7 @@ from tests.support.fleet import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = "8321"
-OPTIONAL = {"opentelemetry", "pytest"}
+OPTIONAL = {"IPython", "opentelemetry", "pytest"}
 """Used only where a program has them: onetray works without."""
 
 

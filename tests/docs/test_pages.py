@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -14,8 +15,10 @@ import pytest
 
 from onetray.cli import COMMANDS
 from onetray.cli import main as onetray
+from onetray.domain.errors import InvalidInput
 from onetray.domain.policy import Policy
 from tests.cli.run import every_command
+from tests.docs.reader import without_log
 from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +52,7 @@ def test_a_program_in_the_documentation_runs(program: str, tmp_path: Path) -> No
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, without_log(done.stderr)) == (0, "")
 
 
 @each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -102,7 +105,8 @@ def _parse(command: click.Command | None, words: list[str]) -> None:
         command = command.get_command(click.Context(command), name)
         assert command is not None, f"there is no command {name}"
     assert command is not None
-    command.make_context(command.name, words)
+    with suppress(InvalidInput):  # The app that it names is the reader's.
+        command.make_context(command.name, words)
 
 
 def test_every_option_of_a_task_is_explained() -> None:

@@ -194,8 +194,8 @@ ENGINE = (
         name="redriven-without-its-name",
         harm="What depends on a redriven task of a flow is cancelled, because the successor has lost its name.",
         file="engine/submit.py",
-        old="retry_of=task.key, name=task.name, spawned_by=task.spawned_by",
-        new="retry_of=task.key, spawned_by=task.spawned_by",
+        old="checkpoint_of=task.key, name=task.name, spawned_by=task.spawned_by",
+        new="checkpoint_of=task.key, spawned_by=task.spawned_by",
         look_in=("contract/test_flows_again.py",),
     ),
     Fault(

@@ -145,13 +145,13 @@ class SqliteStore(Store):
                 tx = SqliteTx(connection, self)
                 self._local.writing = True
                 yield tx
+                has_events = tx.last_event != self.last_event
+                if has_events:
+                    tx.write_last_event()
                 failpoints.hit("committing")
                 # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
                     self._file.check_in(connection)
-                has_events = tx.last_event != self.last_event
-                if has_events:
-                    tx.write_last_event()
                 connection.execute("COMMIT")
                 if has_events:
                     self.last_event, self._newest = tx.last_event, tx.now

@@ -144,6 +144,8 @@ def leave_nothing_open(engine: Engine) -> None:
     while flows := read(_OPEN.format(table="flow")):
         for flow, namespace in flows:
             engine.cancel_flow(flow, hard=True, namespace=namespace)
+        # A large flow ends in steps.
+        settle(engine)
     for task, namespace in read(_OPEN.format(table="task")):
         engine.cancel(task, hard=True, namespace=namespace)
     for queue, namespace in read(_PAUSED):

@@ -40,6 +40,7 @@ COUNTED = 1_000
 """How many tasks ahead of another are counted at most."""
 SAY_WHEN = frozenset({"backing_off", "delayed"})
 """The reasons whose messages say when they end."""
+BEING_ENDED = "being_ended"
 RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
 FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 """The events after which a queued task with a later run_at is backing off."""
@@ -59,7 +60,7 @@ def explain(store: Store, task_id: str, namespace: str, is_refused: IsRefused) -
     facts = rows[0]
     needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
     found = list(_blockers(facts, needs, is_refused))
-    if facts.state == QUEUED:
+    if facts.state == QUEUED and not any(reason.code == BEING_ENDED for reason in found):
         found += RegisteredWorkers(store, namespace).blockers(facts.queue, facts.kind)
     return found
 
@@ -122,7 +123,7 @@ def _held_back(f: TaskFacts, needs: list[UnmetRow]) -> Iterator[Blocker]:
         yield Blocker("flow_paused", f"its flow was paused by {f.flow_paused_by}: resume it", held_by=f.flow_paused_by)
     if f.flow_ending is not None or f.stage_ending is not None:
         reason = f.flow_ending_why or f"its stage is ending ({f.stage_ending})"
-        yield Blocker("being_ended", f"{reason}; the janitor will cancel it", held_by="janitor")
+        yield Blocker(BEING_ENDED, f"{reason}; the janitor will cancel it", held_by="janitor")
     elif f.stage_state == CREATED and not f.control:
         yield _stage_not_open(f)
     elif f.stage_state == WAITING and not f.control:

@@ -6,8 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from onetray.cli.options import confirm
 from onetray.domain.commands import Submit
 from onetray.domain.errors import NotFound
 from onetray.domain.verbs import SubmitMany
@@ -391,3 +393,27 @@ def test_an_error_without_a_traceback_is_one_line(place: Place) -> None:
     text = called("jobs", "show", place.dead(), *place.at).stdout
     assert "traceback" not in text
     assert re.search(r'error +\{"class": "HTTP 503", "message": "shop is closed"', text)
+
+
+def test_a_task_that_waits_for_input_is_not_resumed_without_it(place: Place) -> None:
+    id_ = submit(place.engine)
+    place.engine.pause(take(place.engine), state="waiting_input", owner="ann", reason="which limit?")
+    done = called("jobs", "resume", id_, *place.at)
+    assert (done.exit_code, "waits for input of ann (which limit?): pass --input JSON" in done.stderr) == (2, True)
+    assert called("jobs", "resume", id_, "--input", "5", *place.at).exit_code == 0
+
+
+def test_a_job_submitted_without_its_app_names_its_user_and_warns_of_another_queue(place: Place) -> None:
+    submit(place.engine, "mail", queue="post")
+    done = called("submit", "mail", *place.at, LOGNAME="ann")
+    assert "this job is in the queue default, the last one of mail was in post" in done.stderr
+    [job] = place.engine.jobs(queue="default").jobs
+    assert [e.actor for e in place.engine.events(job.id)] == ["user:ann"]
+    assert called("submit", "mail", "--queue", "post", *place.at).stderr == ""
+
+
+def test_a_no_at_a_question_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    with pytest.raises(click.ClickException, match="nothing was changed"):
+        confirm("Cancel 1 job?", yes=False)

@@ -24,11 +24,20 @@ def test_a_queue_is_listed_with_how_much_waits_in_it(place: Place) -> None:
 
 def test_a_queue_is_paused_by_somebody_and_resumed(place: Place) -> None:
     submit(place.engine, queue="mail")
-    assert called("queues", "pause", "mail", *place.at, LOGNAME="ann").stdout == "queue mail is paused\n"
+    words = ("queues", "pause", "mail", "--reason", "the shop moves", *place.at)
+    assert called(*words, LOGNAME="ann").stdout == "queue mail is paused\n"
+    (paused,) = place.engine.events_since(types=["queue.paused"]).events
+    assert (paused.actor, paused.cause) == ("user:ann", "the shop moves")
     assert place.engine.claim("mail", worker="w") == []
     assert "by ann, " in called("queues", "list", *place.at).stdout
     assert told("queues", "resume", "mail", *place.at) == {"queue": "mail", "paused": False}
     assert len(place.engine.claim("mail", worker="w")) == 1
+
+
+def test_a_resumed_queue_is_open_for_claims(place: Place) -> None:
+    submit(place.engine, queue="mail")
+    called("queues", "pause", "mail", *place.at)
+    assert called("queues", "resume", "mail", *place.at).stdout == "queue mail is open for claims\n"
 
 
 def test_a_queue_that_nobody_used_is_paused_only_on_purpose(place: Place) -> None:

@@ -43,3 +43,10 @@ def test_a_database_that_is_missing_is_not_created(tmp_path: Path) -> None:
     done = shell(tmp_path, "", "--database", "sqlite:///none.db")
     assert done.returncode == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_the_shell_is_only_that_error(place: Place, tmp_path: Path) -> None:
+    done = shell(tmp_path, "1 / 0\n", *place.at)
+    assert "ZeroDivisionError" in done.stderr
+    assert "IPython" not in done.stderr
+    assert "During handling" not in done.stderr

@@ -28,7 +28,9 @@ def test_waiting_ends_when_a_worker_has_done_the_work(app: Onetray, engine: Engi
 
 def test_time_may_run_out_before_a_job_has_ended(double, anywhere: Harness) -> None:
     job = double.submit(n=1)
-    with pytest.raises(NotYet, match=f"job {job.id} is still queued after 0 s") as raised:
+    with pytest.raises(
+        NotYet, match=f"job {job.id} is still queued after 0 s: no worker is alive: start one"
+    ) as raised:
         job.wait(0)
     assert (raised.value.job, raised.value.timeout_s) == (job.id, 0)
     with pytest.raises(NotYet):

@@ -11,6 +11,7 @@ from onetray.engine import Engine
 from onetray.explain.flows import SCANNED_TASKS
 from tests.support.cases import each_case
 from tests.support.listening import register
+from tests.support.tasks import submit
 
 
 def only(blockers: list[Blocker]) -> Blocker:
@@ -172,3 +173,15 @@ def test_a_large_stage_is_looked_at_from_its_end(engine: Engine) -> None:
 @pytest.mark.parametrize("queue", ["my mail", "a;rm -rf", "$(x)"])
 def test_a_command_can_be_pasted_whatever_the_name_of_the_queue(engine: Engine, queue: str) -> None:
     assert only(engine.explain(submitted(engine, queue))).facts["command"].endswith(f"--queues '{queue}'")
+
+
+def test_a_task_of_a_dead_worker_says_that_nobody_is_there_to_requeue_it(engine: Engine, clock: VirtualClock) -> None:
+    id_ = submit(engine)
+    engine.claim(worker="w", lease_s=3)
+    (held,) = engine.explain(id_)
+    assert "the worker renews its lease while it runs" in held.message
+    clock.advance(4)
+    held, missing = engine.explain(id_)
+    assert ("its lease has expired" in held.message, missing.code) == (True, "no_worker")
+    register(engine)
+    assert [reason.code for reason in engine.explain(id_)] == ["assigned"]

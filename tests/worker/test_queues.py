@@ -248,3 +248,12 @@ def test_every_queue_gets_its_turn_while_reports_keep_coming(app: Onetray) -> No
         wait_until(lambda: len(order) == 4_000, WAIT_S)
     assert "short" in order[:1_500]
     assert "long" in order[:1_500]
+
+
+def test_tasks_of_queues_that_are_not_claimed_are_named(either_app: Onetray, caplog: pytest.LogCaptureFixture) -> None:
+    @either_app.task(queue="mail")
+    def send() -> None: ...
+
+    with caplog.at_level("INFO", "onetray.worker"), either_app.worker():
+        pass
+    assert "do not run here: to run them, pass --queues default,mail" in caplog.text

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary, ref
 from onetray.app.gather_submits import gathering_of
 from onetray.app.job import Job
 from onetray.app.rules import FlowOptions, Options
-from onetray.domain.errors import NotYet
 from onetray.domain.lifecycle import FLOW, TASK
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class AsyncJob(Generic[R]):
                 return state
             left = notifier.poll_s if until is None else min(notifier.poll_s, until - time.monotonic())
             if left <= 0:
-                raise NotYet(f"job {self.id} is still {state} after {timeout_s} s", job=self.id, timeout_s=timeout_s)
+                raise await asyncio.to_thread(self.job.not_yet, state, timeout_s)
             await notifier.wait(seen, left)
 
     async def result(self, timeout_s: float | None = None) -> R:

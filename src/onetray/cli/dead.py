@@ -161,6 +161,9 @@ def redrive(
         if groups and not yes and not as_json:
             _print_groups(groups, engine.now())
         total = sum(g.count for g in groups)
+        if not total and not as_json:
+            click.echo("no dead letter matches")
+            return
         if total:
             confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
         with progress_bar("redriving", total) as step:

@@ -224,4 +224,4 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise BadInput(f"{question} There is no terminal to answer on: pass --yes to confirm")
     if not click.confirm(question, err=True):
-        raise click.Abort
+        raise click.ClickException("nothing was changed")

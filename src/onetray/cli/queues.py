@@ -10,6 +10,7 @@ import click
 from onetray.cli import Absent
 from onetray.cli.completion import complete_kinds, complete_queues
 from onetray.cli.format import age, moment
+from onetray.cli.jobs.act import reason_option
 from onetray.cli.jobs.follow import PAGE, print_event
 from onetray.cli.options import acting_user, common, limit_option, opened
 from onetray.cli.output import print_json, print_json_line, print_json_list
@@ -51,8 +52,9 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
 @queues.command(short_help="Stop claims from a queue.")
 @click.argument("name", shell_complete=complete_queues)
 @click.option("--create", is_flag=True, help="Create the queue if no task was ever submitted to it.")
+@reason_option
 @common
-def pause(name: str, create: bool, database: str, namespace: str, as_json: bool) -> None:
+def pause(name: str, create: bool, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Stop claims from the queue NAME. Running tasks continue."""
     with opened(database) as engine:
         known = [q.name for q in engine.queues(namespace=namespace)]
@@ -60,21 +62,22 @@ def pause(name: str, create: bool, database: str, namespace: str, as_json: bool)
             raise Absent(
                 f"there is no queue {name!r}; {_list_known(known)}. To pause it before its first task: --create"
             )
-        engine.pause_queue(name, by=acting_user()["actor_name"], namespace=namespace)
+        engine.pause_queue(name, reason=reason, by=acting_user()["actor_name"], namespace=namespace)
     print_json({"queue": name, "paused": True}) if as_json else click.echo(f"queue {name} is paused")
 
 
 @queues.command(short_help="Resume a paused queue.")
 @click.argument("name", shell_complete=complete_queues)
+@reason_option
 @common
-def resume(name: str, database: str, namespace: str, as_json: bool) -> None:
+def resume(name: str, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
     """Allow claims from the queue NAME again."""
     with opened(database) as engine:
         known = [q.name for q in engine.queues(namespace=namespace)]
         if name not in known:
             raise Absent(f"there is no queue {name!r}; {_list_known(known)}")
-        engine.resume_queue(name, by=acting_user()["actor_name"], namespace=namespace)
-    print_json({"queue": name, "paused": False}) if as_json else click.echo(f"queue {name} is not paused")
+        engine.resume_queue(name, reason=reason, by=acting_user()["actor_name"], namespace=namespace)
+    print_json({"queue": name, "paused": False}) if as_json else click.echo(f"queue {name} is open for claims")
 
 
 def _list_known(known: list[str]) -> str:

@@ -83,12 +83,14 @@ def _names(app: Onetray, engine: EngineApi, namespace: str) -> dict[str, Any]:
 
 
 def _interact(names: dict[str, Any], banner: str) -> None:
-    try:
-        from IPython import start_ipython  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
+    from importlib.util import find_spec
+
+    if find_spec("IPython") is None:
         import code
 
         code.interact(banner, local=names, exitmsg="")
         return
+    from IPython import start_ipython  # type: ignore[import-not-found, unused-ignore]
+
     click.echo(banner, err=True)
     start_ipython(argv=["--no-banner"], user_ns=names)

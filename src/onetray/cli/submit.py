@@ -12,13 +12,15 @@ import click
 from onetray.cli import CHECK_FAILED, BadInput
 from onetray.cli.completion import complete_kinds, complete_queues
 from onetray.cli.format import age
-from onetray.cli.options import common, json_value, opened
+from onetray.cli.options import acting_user, common, json_value, opened
 from onetray.cli.output import print_json
 from onetray.cli.target import absolute, app_path, use_app
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.engine.api import EngineApi
+
+DEFAULT_QUEUE = "default"
 
 
 @click.command(short_help="Submit a task or a flow.")
@@ -69,6 +71,8 @@ def submit(
         app = None if path is None else _app(path, engine, database, namespace)
         if not unknown_kind:
             _check_kind(engine, path, app, kind, namespace)
+        if app is None and "queue" not in fields:
+            _warn_of_other_queue(engine, kind, namespace)
         id_, entity, repeated = _submit(engine, app, kind, body, namespace, fields)
         if wait:
             from onetray.cli.wait import wait_for_end
@@ -105,9 +109,27 @@ def _check_kind(engine: EngineApi, path: str | None, app: Onetray | None, kind: 
     except Forbidden:
         # A token that may only submit cannot ask.
         return
+    if kind in [flow.name for flow in engine.declared_flows(namespace=namespace)]:
+        raise BadInput(f"{kind!r} is a flow: `onetray flows submit {kind}`, or name its app with --app")
     where = f"the namespace {namespace} of {absolute(click.get_current_context().params['database'])}"
     hint = f"{_nearest(kind, known)} Start its worker first, or name its app with --app, or pass --unknown-kind"
     raise BadInput(f"nobody knows the kind {kind!r} in {where}; {hint}")
+
+
+def _warn_of_other_queue(engine: EngineApi, kind: str, namespace: str) -> None:
+    """Only the app knows the queue of a task: without it, the last job of the kind is the best hint."""
+    from onetray.domain.errors import Forbidden
+
+    try:
+        last = engine.jobs(kind=kind, entity="task", limit=1, namespace=namespace).jobs
+    except Forbidden:
+        return
+    if last and last[0].queue != DEFAULT_QUEUE:
+        click.echo(
+            f"onetray: this job is in the queue {DEFAULT_QUEUE}, the last one of {kind} was in {last[0].queue}: "
+            "only the app knows the queue of a task, so pass --app or --queue",
+            err=True,
+        )
 
 
 def _nearest(kind: str, known: list[str]) -> str:
@@ -124,7 +146,7 @@ def _submit(
 ) -> tuple[str, str, bool]:
     """Submit, through the app if it knows the kind. Returns the id, the entity, and whether the job existed already."""
     if app is None or (kind not in app.flows and kind not in app.tasks):
-        receipt = engine.submit(kind, body, namespace=namespace, **fields)
+        receipt = engine.submit(kind, body, namespace=namespace, **acting_user(), **fields)
         assert receipt.id is not None
         return receipt.id, "task", receipt.repeated
     if kind in app.flows:

@@ -60,7 +60,8 @@ def explain(store: Store, task_id: str, namespace: str, is_refused: IsRefused) -
     facts = rows[0]
     needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
     found = list(_blockers(facts, needs, is_refused))
-    if facts.state == QUEUED and not any(reason.code == BEING_ENDED for reason in found):
+    is_lost = facts.state in HELD and _lease_is_over(facts)
+    if is_lost or (facts.state == QUEUED and not any(reason.code == BEING_ENDED for reason in found)):
         found += RegisteredWorkers(store, namespace).blockers(facts.queue, facts.kind)
     return found
 
@@ -148,13 +149,19 @@ def _stage_not_open(f: TaskFacts) -> Blocker:
 
 
 def _held(f: TaskFacts) -> Blocker:
-    # A lease holds up to and including its expiry.
-    is_expired = f.lease_expires_at is None or f.now > f.lease_expires_at
+    is_expired = _lease_is_over(f)
     message = f"worker {f.owner} holds it ({f.state}), attempt {f.attempts} of {f.max_attempts}"
     if is_expired:
-        message += "; its lease has expired, and the janitor has not requeued it yet"
+        message += "; its lease has expired, and the next worker, or a server, requeues it"
+    else:
+        message += "; the worker renews its lease while it runs"
     facts = {"attempt": f.attempts, "max_attempts": f.max_attempts, "fence": f.fence, "lease_expired": is_expired}
     return Blocker(f.state, message, held_by=f.owner, ends_at=f.lease_expires_at, facts=facts)
+
+
+def _lease_is_over(f: TaskFacts) -> bool:
+    # A lease holds up to and including its expiry.
+    return f.lease_expires_at is None or f.now > f.lease_expires_at
 
 
 def _cancel_requested(f: TaskFacts) -> Blocker:

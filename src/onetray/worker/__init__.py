@@ -144,6 +144,17 @@ class Worker:
             self._janitor.start()
         self._claimer.start()
         logger.info("worker %s claims from %s", self.name, ", ".join(self.config.queues))
+        self._warn_of_other_queues()
+
+    def _warn_of_other_queues(self) -> None:
+        """Say which tasks of the app this worker will not run."""
+        claimed = [source.queue for source in self.sources]
+        others = sorted({task.queue for task in self.app.tasks.values()} - set(claimed))
+        if others:
+            logger.info(
+                "the app also has tasks of the queues %s, which do not run here: to run them, pass --queues %s",
+                ", ".join(others), ",".join([*self.config.queues, *others]),
+            )  # fmt: skip
 
     def _declare(self) -> None:
         self.app.engine.declare(self.app.policies, namespace=self.app.namespace)

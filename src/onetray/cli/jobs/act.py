@@ -20,6 +20,7 @@ from onetray.cli.output import jsonable, print_json
 if TYPE_CHECKING:
     from onetray.domain.commands import Command
     from onetray.domain.listing import JobSummary
+    from onetray.domain.task import Task
 
 JOB = ("task", "flow")
 
@@ -92,11 +93,19 @@ def resume(id: str, input_: Any, reason: str | None, database: str, namespace: s
         located = engine.locate(id, among=JOB, namespace=namespace)
         fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
         if located.entity == "task":
+            if input_ is None:
+                _require_no_question(engine.task(located.id, namespace=namespace))
             print_result(engine.resume(located.id, input=input_, **fields), as_json)
             return
         if input_ is not None:
             raise click.UsageError("--input is only for tasks: a flow takes none")
         print_result(engine.resume_flow(located.id, **fields), as_json)
+
+
+def _require_no_question(task: Task) -> None:
+    """Raise UsageError if the task waits for an answer: without one, its handler would ask again."""
+    if task.state == "waiting_input":
+        raise click.UsageError(f"the task waits for input of {task.held_by} ({task.held_why}): pass --input JSON")
 
 
 @click.command(short_help="Run an ended job again, or all that match.")

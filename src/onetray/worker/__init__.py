@@ -248,7 +248,10 @@ class Worker:
     def _shut_down(self) -> None:
         until = time.monotonic() + self.config.drain_s
         self._state = "stopping"
-        logger.info("worker %s is stopping: handlers may continue for %g s", self.name, self.config.drain_s)
+        logger.info(
+            "worker %s is stopping: it waits up to %g s for %d handlers; a second signal stops at once",
+            self.name, self.config.drain_s, len(self.executor.running),
+        )  # fmt: skip
         self._claimer.stop()
         self._claimer.join(1.0)
         self._release(self.executor.withdraw(), STOPPING)

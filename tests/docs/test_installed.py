@@ -89,7 +89,7 @@ def test_the_tutorial_works_as_it_is_written(installed: Installed, tmp_path: Pat
 def test_the_readmes_task_runs_as_it_says(installed: Installed, tmp_path: Path) -> None:
     page = (ROOT / "README.md").read_text()
     assert [language for language, _ in BLOCK.findall(section(page, "Install"))] == ["sh"]
-    assert [language for language, _ in BLOCK.findall(section(page, "Use it"))] == ["python", "sh", "sh", "text"]
+    assert [language for language, _ in BLOCK.findall(section(page, "Use it"))] == ["python", "sh", "sh", "text", "sh"]
     with reading(tmp_path, installed) as reader:
         reader.follow(section(page, "Install"))
         reader.follow(section(page, "Use it"))

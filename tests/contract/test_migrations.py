@@ -103,7 +103,7 @@ def test_a_schema_from_before_the_first_release_is_refused(empty_url: str, versi
 
 def test_an_empty_database_asks_to_be_migrated(empty_url: str) -> None:
     store = open_store(empty_url, migrate=False)
-    with pytest.raises(MigrationNeeded, match="run `onetray migrate`"):
+    with pytest.raises(MigrationNeeded, match="run `onetray migrate --database "):
         store.check_version()
     store.close()
 

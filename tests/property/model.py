@@ -296,12 +296,12 @@ class Model:
             return
         if t.state == "assigned":
             self._to(t, "running")
-        if reason_code is not None:
+        if reason_code is not None and not retryable:
             self._dead_letter(t, reason_code)
         elif not may_retry(t.policy, error_class, retryable):
             self._to(t, "failed")
         else:
-            self._attempt_failed(t, "exhausted_retries", retry_after_s)
+            self._attempt_failed(t, reason_code or "exhausted_retries", retry_after_s)
 
     def release(self, t: Task, delay_s: float = 0.0) -> None:
         if not self._cancelled_instead(t, "release"):

@@ -111,7 +111,7 @@ def test_a_migration_that_is_killed_goes_on_where_it_ended(empty_url: str, hits:
     for _ in range(3):
         fleet.end_all([fleet.start(dies_while_it_migrates, empty_url, hits)], 60, exitcode=-signal.SIGKILL)
     store = open_store(empty_url, migrate=False)
-    with pytest.raises(MigrationNeeded, match="run `onetray migrate`"):
+    with pytest.raises(MigrationNeeded, match="run `onetray migrate --database "):
         store.check_version()
     store.close()
     migrate(empty_url)

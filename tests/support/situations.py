@@ -297,7 +297,7 @@ def later(m: Maker, **fields: Any) -> Placed:
 
 
 def deciding(m: Maker) -> Placed:
-    return m.flow(m.stage("a", when=m.task(), approval=Approval(owner="ann")))
+    return m.flow(m.stage("a", when=m.task(), approval=Approval()))
 
 
 def stage_cancelled(m: Maker, hard: bool) -> Placed:

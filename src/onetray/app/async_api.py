@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary, ref
 
+from onetray.app.failure import not_ended_yet
 from onetray.app.gather_submits import gathering_of
 from onetray.app.job import Job
 from onetray.app.rules import FlowOptions, Options
@@ -127,7 +128,7 @@ class AsyncJob(Generic[R]):
                 return state
             left = notifier.poll_s if until is None else min(notifier.poll_s, until - time.monotonic())
             if left <= 0:
-                raise await asyncio.to_thread(self.job.not_yet, state, timeout_s)
+                raise await asyncio.to_thread(not_ended_yet, self.job, state, timeout_s)
             await notifier.wait(seen, left)
 
     async def result(self, timeout_s: float | None = None) -> R:

@@ -1,18 +1,30 @@
-"""Why a job failed, as the error that its submitter gets."""
+"""Why a job failed, or has not ended yet, as the error that its submitter gets."""
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from onetray.domain.errors import JobFailed, NotFound, error_line
+from onetray.domain.errors import JobFailed, NotFound, NotYet, OnetrayError, error_line
 from onetray.domain.flow import Flow, FlowError, decisive_error, message_of_error, stages_failed
 from onetray.domain.task import Task, value_of
 from onetray.engine.api import EngineApi
+
+if TYPE_CHECKING:
+    from onetray.app.job import Job
 
 
 def job_failed(engine: EngineApi, job: Task | Flow) -> JobFailed:
     """The error for a job that has ended without a result: which task of which stage failed, and how."""
     return _flow_failed(engine, job) if isinstance(job, Flow) else _task_failed(job)
+
+
+def not_ended_yet(job: Job[Any], state: str, timeout_s: float | None) -> NotYet:
+    """The error for a job that has not ended in time, with the first reason if it does not run."""
+    why = ""
+    with suppress(OnetrayError):
+        why = "".join([f": {reason.message}" for reason in job.explain()][:1])
+    return NotYet(f"job {job.id} is still {state} after {timeout_s} s{why}", job=job.id, timeout_s=timeout_s)
 
 
 def _task_failed(task: Task) -> JobFailed:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from onetray.app.failure import job_failed
+from onetray.app.failure import job_failed, not_ended_yet
 from onetray.app.job_parts import Children, children_of, waiting_stage, waiting_task
-from onetray.domain.errors import InvalidInput, NotFound, NotYet, OnetrayError
+from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import errors_of_task
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
 from onetray.domain.task import Blocker, Event, LogLine
@@ -65,14 +64,7 @@ class Job(Generic[R]):
         for state in self.states(timeout_s):
             if state in machine.terminal:
                 return state
-        raise self.not_yet(self.state, timeout_s)
-
-    def not_yet(self, state: str, timeout_s: float | None) -> NotYet:
-        """The error for a job that has not ended in time, with the first reason if it does not run."""
-        why = ""
-        with contextlib.suppress(OnetrayError):
-            why = "".join([f": {reason.message}" for reason in self.explain()][:1])
-        return NotYet(f"job {self.id} is still {state} after {timeout_s} s{why}", job=self.id, timeout_s=timeout_s)
+        raise not_ended_yet(self, self.state, timeout_s)
 
     def states(self, timeout_s: float | None = None) -> Iterator[str]:
         """Yield the state now and after every wake-up, until the timeout, even after the job has ended."""

@@ -10,7 +10,8 @@ from onetray.config import EngineConfig
 from onetray.domain import commands as c
 from onetray.domain.clock import SECOND, VirtualClock
 from onetray.engine import Engine
-from onetray.store.postgres_tx import LowWater, PostgresTx
+from onetray.store.low_water import LowWater
+from onetray.store.postgres_tx import PostgresTx
 from tests.support.cases import each_case
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import wait_until
@@ -291,7 +292,7 @@ def test_a_claim_of_two_looks_is_dated_after_the_later_one(
         if kinds is None:
             # From the mark that the first claim has left, then from the start.
             monkeypatch.setattr(LowWater, "can_start_at_mark", lambda low: True)
-            monkeypatch.setattr(LowWater, "rest_s", lambda low: 0.0)
+            monkeypatch.setattr(LowWater, "rest_s", lambda low, found: 0.0)
         else:
             engine.store.mixed.add(engine.store.names.queue(1, "default") or 0)
         urgent = submit(other, "sms", priority=9, delay_s=0.3)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -187,5 +188,29 @@ def test_a_task_that_is_committed_while_a_later_one_is_claimed_is_found_next(
 
         monkeypatch.setattr(PostgresTx, "_claim_any", slow)
         # As after a look from the start that was slow: the next one is not due for ten seconds.
-        low.scanned_at, low.cost_s = time.monotonic(), 1.0
+        low.scanned_at = time.monotonic()
+        low.costs.extend([1.0, 1.0, 1.0])
         assert [len(claim(engine, 1)) for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["rolled back", "committed"])
+def test_a_task_that_was_locked_and_not_claimed_is_found_next(how: str, migrated_url: str) -> None:
+    with engine_on(migrated_url) as engine:
+        store = engine.store
+        assert isinstance(store, PostgresStore)
+        submit(engine, 1)
+        drain(engine, 1, 1)
+        submit(engine, 2)
+        ((queue, low),) = store.low_water.items()
+        with ThreadPoolExecutor(1) as other, suppress(ZeroDivisionError), store.transaction() as tx:
+            (locked,) = tx.pick(queue, None, 1)
+            (second,) = other.submit(claim, engine, 1).result()
+            assert second.key != locked.key
+            # Scans from the start are slow, and the last one was just now.
+            low.costs.extend([1.0, 1.0, 1.0])
+            assert other.submit(claim, engine, 1).result() == []
+            if how == "rolled back":
+                raise ZeroDivisionError
+        (first,) = claim(engine, 1)
+        assert first.key == locked.key
+        succeed(engine, [first, second])

@@ -22,6 +22,7 @@ from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
 from onetray.store.feed_barrier import Barrier
+from onetray.store.low_water import LowWater
 from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
 from onetray.store.schema import MIGRATION_LOCK, known_version, migration, migrations
 from onetray.store.sql_template import PARAM, POSTGRES
@@ -37,7 +38,7 @@ try:
     from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, url_parts
     from onetray.store.fast_submit_postgres import submit_one_postgres
     from onetray.store.pg_pipeline import PreparedNames, run_queries
-    from onetray.store.postgres_tx import CLOCK, TOO_FEW, LowWater, PostgresTx, bind_postgres, is_refused
+    from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, bind_postgres, is_refused
     from onetray.store.replication import Warnings, confirmed
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e
@@ -203,6 +204,7 @@ class PostgresStore(Store):
                 tx.flush()
             except BaseException as e:
                 _roll_back(connection)
+                tx.unlock_picked(committed=False)
                 if _is_lost(connection, e):
                     # A crashed server may allocate the keys of the stock again.
                     self.lease_keys.clear()
@@ -224,6 +226,7 @@ class PostgresStore(Store):
             except psycopg.Error as e:
                 if is_refused(e):
                     _roll_back(connection)
+                    tx.unlock_picked(committed=False)
                     _raise_guard_failed(e)
                     raise
                 # The COMMIT may have reached the server.
@@ -234,6 +237,7 @@ class PostgresStore(Store):
         if not is_certain and not self.resolve(lambda connection: outcome_of(connection, xid, written_row, run)):
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
+        tx.unlock_picked(committed=True)
         failpoints.hit("committed")
         if tx.wakes:
             self.run_commit_hooks(tx.work, notified)

@@ -6,9 +6,7 @@ Owns everything between BEGIN and COMMIT. postgres.py owns connections and resol
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,6 +19,7 @@ from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
+from onetray.store.low_water import START_OF_QUEUE, LowWater
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
 from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
@@ -47,51 +46,6 @@ _BY_INDEX = ", ".join(
 # One plan for all batches: by default PostgreSQL would plan some statements again for each.
 _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
 _BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
-_START = -(2**31), 0
-RECENT = 100
-
-
-@dataclass(slots=True)
-class LowWater:
-    """The position in a queue where its claims start to scan.
-
-    While an old snapshot is open, deleted rows stay in the index, and a scan from the start has to skip them. Before
-    the first task of the last claim, only tasks that entered since then are claimable.
-    """
-
-    rank: int = _START[0]
-    task: int = _START[1]
-    scanned_at: float = field(default=float("-inf"))
-    """When a claim last scanned from the start."""
-    cost_s: float = 0.0
-    entries: int = 0
-    """How many tasks this process has put into the queue."""
-    recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
-    """The positions of the last of them."""
-
-    def enter(self, rank: int, task: int) -> None:
-        """Count a task that entered the queue. If it is before the mark, the next claim scans from the start."""
-        self.recent.append((rank, task))
-        self.entries += 1
-        if (rank, task) < (self.rank, self.task):
-            self.reset()
-
-    def move_to(self, place: tuple[int, int], entries: int) -> None:
-        """Set the mark, but not past tasks that entered after `entries` was read: the scan has not seen them."""
-        missed = self.entries - entries
-        newer = self.recent.copy() if missed <= RECENT else [(self.rank, self.task)]
-        self.rank, self.task = min([place, *(newer if missed else ())])
-
-    def reset(self) -> None:
-        self.scanned_at = float("-inf")
-
-    def can_start_at_mark(self) -> bool:
-        """Whether no scan from the start is due: there is one every second, or fewer if they are slow."""
-        return time.monotonic() - self.scanned_at < max(1.0, self.rest_s())
-
-    def rest_s(self) -> float:
-        """The pause after a scan from the start: such scans take at most a fortieth of the time."""
-        return min(10.0, 40 * self.cost_s)
 
 
 class PostgresTx:
@@ -106,6 +60,7 @@ class PostgresTx:
         self._deferred: list[tuple[int, Statement, Rows]] = []
         self._entered: list[Columns] = []
         self._opened = False
+        self._picked: dict[int, set[int]] = {}
         self._now: int | None = None
         self.xid: str | None = None
         self.wakes = False
@@ -147,6 +102,9 @@ class PostgresTx:
         self.written_row = self.written_row or row_of_batch(name, columns)
         if name in ("insert_ready", "promote_ready"):
             self._entered.append(columns)
+        elif name == "delete_ready" and self._picked:
+            for left in self._picked.values():
+                left.difference_update(columns["key"])
         query = statement.sql, bind_postgres(statement, {"now": self._test_time, **columns, **params})
         if statement.returns:
             return statement.rows(self._send(query))
@@ -231,6 +189,7 @@ class PostgresTx:
         else:
             rows = self._pick_kinds(queue, kinds, limit, past_breakers)
         if rows:
+            self._picked.setdefault(queue, set()).update([row.key for row in rows])
             # The maximum: the last row need not come from the last statement.
             self._now = max(self.now, *(row.seen_at for row in rows))
         return rows
@@ -246,8 +205,8 @@ class PostgresTx:
                 # The tasks of these ready rows may be locked for another reason than a claim: look past them.
                 rows = self._claim_any("claim_any", queue, low.rank, low.task, limit)
             # If these are fewer than the limit, there may be tasks before the mark: from a late commit, a requeue, a
-            # higher priority. Scan for them at once unless such scans are slow.
-            if len(rows) == limit or time.monotonic() - low.scanned_at < low.rest_s():
+            # higher priority, a claim that was rolled back. Scan for them at once unless such scans are slow.
+            if len(rows) == limit or time.monotonic() - low.scanned_at < low.rest_s(found=bool(rows)):
                 if rows:
                     low.move_to((rows[0].rank, rows[0].key), entries)
                 return rows
@@ -258,10 +217,10 @@ class PostgresTx:
 
     def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> list[ClaimedRow]:
         began, entries = time.monotonic(), low.entries
-        rows = self._claim_any("claim_any", queue, *_START, limit)
+        rows = self._claim_any("claim_any", queue, *START_OF_QUEUE, limit)
         low.scanned_at = time.monotonic()
-        low.cost_s = low.scanned_at - began
-        low.move_to((rows[0].rank, rows[0].key) if rows else _START, entries)
+        low.costs.append(low.scanned_at - began)
+        low.move_to((rows[0].rank, rows[0].key) if rows else START_OF_QUEUE, entries)
         return rows
 
     def _claim_any(self, statement: str, queue: int, rank: int, task: int, limit: int) -> list[ClaimedRow]:
@@ -393,6 +352,16 @@ class PostgresTx:
         for ready in self._entered:
             for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
                 self._store.entered(queue, rank, key)
+
+    def unlock_picked(self, committed: bool) -> None:
+        """Make the next claim find the tasks that this transaction locked and did not claim.
+
+        Meanwhile claims of other threads have skipped them, and set the mark behind them.
+        """
+        for queue, left in self._picked.items():
+            low = self._store.low_water.get(queue)
+            if low is not None and (left or not committed):
+                low.reset()
 
     def flush(self) -> None:
         """Send the pending statements, unless they can be sent together with the COMMIT."""

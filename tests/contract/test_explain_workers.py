@@ -170,9 +170,16 @@ def test_a_large_stage_is_looked_at_from_its_end(engine: Engine) -> None:
     assert missing.facts["kind"] == "new"
 
 
-@pytest.mark.parametrize("queue", ["my mail", "a;rm -rf", "$(x)"])
-def test_a_command_can_be_pasted_whatever_the_name_of_the_queue(engine: Engine, queue: str) -> None:
-    assert only(engine.explain(submitted(engine, queue))).facts["command"].endswith(f"--queues '{queue}'")
+@pytest.mark.parametrize(
+    ("queue", "command"),
+    [
+        ("my mail", "ONETRAY_QUEUES='my mail' onetray worker --app MODULE:APP"),
+        ("a;rm -rf", "ONETRAY_QUEUES='a;rm -rf' onetray worker --app MODULE:APP"),
+        ("$(x)", "onetray worker --app MODULE:APP --queues '$(x)'"),
+    ],
+)
+def test_a_command_can_be_pasted_whatever_the_name_of_the_queue(engine: Engine, queue: str, command: str) -> None:
+    assert only(engine.explain(submitted(engine, queue))).facts["command"] == command
 
 
 def test_a_task_of_a_dead_worker_says_that_nobody_is_there_to_requeue_it(engine: Engine, clock: VirtualClock) -> None:

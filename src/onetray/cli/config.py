@@ -11,7 +11,7 @@ import click
 from onetray.cli.options import json_option
 from onetray.cli.output import print_json
 from onetray.cli.tables import one_line
-from onetray.cli.target import app_values, remember_app
+from onetray.cli.target import app_values, named_app, remember_app
 from onetray.config import hide_password
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def config(database: str | None, namespace: str | None, as_variables: bool, show
     """
     from onetray.settings import load
 
-    settings = list(_with_app(load({"database": database, "namespace": namespace}).origins))
+    app = named_app(click.get_current_context())
+    settings = list(_with_app(load({"database": database, "namespace": namespace, "app": app}).origins))
     if not show_password:
         settings = [_without_password(s) for s in settings]
     if as_json:

@@ -46,6 +46,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
             )
             for q in depths
         ],
+        empty=f"there are no queues in the namespace {namespace}: the first task of a queue creates it",
     )  # fmt: skip
 
 
@@ -106,6 +107,8 @@ def workers(alive: bool, limit: int, database: str, namespace: str, as_json: boo
             )
             for w in listed
         ],
+        empty=f"no worker of the namespace {namespace} is {'alive' if alive else 'registered'}: "
+        "start one with `onetray worker --app MODULE:APP`",
     )  # fmt: skip
 
 
@@ -130,6 +133,7 @@ def list_breakers(limit: int, database: str, namespace: str, as_json: bool) -> N
             (b.kind, b.state, b.failures, moment(b.opened_at, now), moment(b.open_until, now), b.opened_by, b.why)
             for b in listed
         ],
+        empty="there are no breakers: no task whose kind has breaker_failures in its policy has failed",
     )
 
 

@@ -101,6 +101,7 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
             )
             for t in tokens
         ],
+        empty="there are no tokens: create one with `onetray token create --name NAME --scope SCOPE`",
     )  # fmt: skip
 
 

@@ -78,8 +78,16 @@ def check_when(delay_s: object, run_at: object, where: str = "") -> None:
         seconds(delay_s, f"{where}delay_s")
         if run_at is not None:
             raise InvalidInput(f"set {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
-    if run_at is not None:
-        whole(run_at, f"{where}run_at", 0, FAR_US)
+    if run_at is not None and not _is_time(run_at):
+        raise InvalidInput(
+            f"{where}run_at must be microseconds since the epoch, or in Python an aware datetime, not "
+            f"{short_repr(run_at)}; to wait for some seconds, set {where}delay_s",
+            field=f"{where}run_at",
+        )
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= FAR_US
 
 
 def choice(value: object, field: str, among: tuple[str, ...]) -> str:
@@ -199,12 +207,17 @@ def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidInput(f"labels must be a dict of texts, not {short_repr(value)}", field="labels")
+        raise InvalidInput(
+            f'labels must be an object of texts, as {{"team": "a"}}, not {short_repr(value)}', field="labels"
+        )
     if len(value) > limits.labels:
         raise TooLarge(
             f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
         )
-    return {_printable(name, "labels", limits): _printable(text_, "labels", limits) for name, text_ in value.items()}
+    return {
+        _label_text(name, "the name of a label", limits): _label_text(content, f"the label {short_repr(name)}", limits)
+        for name, content in value.items()
+    }
 
 
 def alias_text(value: object, field: str, limits: Limits) -> str:
@@ -215,10 +228,14 @@ def alias_text(value: object, field: str, limits: Limits) -> str:
     return alias
 
 
-def _printable(value: object, field: str, limits: Limits) -> str:
-    label = text(value, field, limits.name_chars)
+def _label_text(value: object, what: str, limits: Limits) -> str:
+    try:
+        label = text(value, what, limits.name_chars)
+    except InvalidInput as e:
+        e.facts["field"] = "labels"
+        raise
     if not label.isprintable():
-        raise InvalidInput(f"{field} must be printable, without line breaks: {short_repr(label)} is not", field=field)
+        raise InvalidInput(f"{what} must be printable, without line breaks: {short_repr(label)} is not", field="labels")
     return label
 
 

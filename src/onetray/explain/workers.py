@@ -137,7 +137,11 @@ class RegisteredWorkers:
 
 
 def _command(queue: str) -> str:
-    return f"onetray worker --app MODULE:APP --queues {shlex.quote(queue)}"
+    command = "onetray worker --app MODULE:APP"
+    if len(queue.split()) > 1:
+        # The option refuses blanks in a name: there they usually stand for a missing comma.
+        return f"ONETRAY_QUEUES={shlex.quote(queue)} {command}"
+    return f"{command} --queues {shlex.quote(queue)}"
 
 
 def _queue_names(queues: str) -> frozenset[str]:

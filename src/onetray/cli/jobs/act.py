@@ -12,15 +12,17 @@ import click
 
 from onetray.cli import Refused
 from onetray.cli.completion import complete_jobs
-from onetray.cli.format import counted
+from onetray.cli.format import clock, counted
 from onetray.cli.jobs.bulk import NOT_SUCCEEDED, OPEN, Bulk, bulk_options, check_selection, run_bulk
 from onetray.cli.options import acting_user, common, confirm, json_value, opened, yes_option
 from onetray.cli.output import jsonable, print_json
 
 if TYPE_CHECKING:
     from onetray.domain.commands import Command
+    from onetray.domain.flow import Placed
     from onetray.domain.listing import JobSummary
     from onetray.domain.task import Task
+    from onetray.engine.api import EngineApi
 
 JOB = ("task", "flow")
 
@@ -29,7 +31,7 @@ reason_option = click.option("--reason", help="Why; recorded in the event log.")
 
 @click.command(short_help="Cancel a job, or all that match.")
 @click.argument("id", required=False, shell_complete=complete_jobs)
-@click.option("--hard", is_flag=True, help="Revoke leases at once instead of asking handlers to stop.")
+@click.option("--hard", is_flag=True, help="End running tasks at once instead of asking their handlers to stop.")
 @reason_option
 @bulk_options
 @common
@@ -57,12 +59,36 @@ def cancel(
         located = engine.locate(id, among=JOB, namespace=namespace)
         if located.entity == "task":
             print_result(engine.cancel(located.id, **fields), as_json)
+            if not hard and not as_json:
+                _print_grace(engine, located.id, namespace)
             return
         counts = engine.progress(located.id, namespace=namespace).counts
         if counts.total > counts.done:
             question = f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?"
             confirm(question, options["yes"])
-        print_result(engine.cancel_flow(located.id, **fields), as_json)
+        answer = engine.cancel_flow(located.id, **fields)
+        print_result(answer, as_json)
+        if not hard and not as_json:
+            print_asked(answer, f"onetray jobs cancel {located.id} --hard")
+
+
+def _print_grace(engine: EngineApi, id_: str, namespace: str) -> None:
+    """Print how long a task has that was asked to stop. A task that nobody held is cancelled already."""
+    for reason in engine.explain(id_, namespace=namespace):
+        if reason.code == "cancel_requested":
+            click.echo(
+                f"{reason.held_by} was asked to stop it and has {reason.facts['grace_s']:g} s to do so, "
+                f"until {clock(reason.ends_at or 0)}; to end it at once: `onetray jobs cancel {id_} --hard`"
+            )
+
+
+def print_asked(answer: Placed, command: str) -> None:
+    """Print what a flow or a stage that is being cancelled waits for."""
+    if answer.ending is not None:
+        click.echo(
+            f"its running tasks were asked to stop, and each has its cancel_grace_s to do so; "
+            f"to end them at once: `{command}`"
+        )
 
 
 @click.command(short_help="Pause a flow.")

@@ -9,7 +9,7 @@ import click
 
 from onetray.cli.completion import complete_jobs
 from onetray.cli.format import counted, moment
-from onetray.cli.jobs.filters import filter_options, filters_of
+from onetray.cli.jobs.filters import filter_options, filters_of, is_filtered
 from onetray.cli.options import common, limit_option, opened
 from onetray.cli.output import jsonable, print_json, print_json_list
 from onetray.cli.show import flow_facts, print_errors, print_stages, print_task, state_of
@@ -51,20 +51,34 @@ def list_(
         shown = [{**jsonable(job), "percentage": percentages.get(job.id)} for job in jobs]
         print_json_list("jobs", shown, next_=next_, before=next_, total=first.total)
         return
-    print_jobs(jobs, now, percentages)
+    print_jobs(jobs, now, percentages, empty=_no_jobs(options, before or page, namespace))
     if first.total is not None:
         click.echo(f"{counted(first.total, 'job')} in total", err=True)
     if next_:
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
-def print_jobs(jobs: Sequence[JobSummary], now: int, percentages: Mapping[str, int] | None = None) -> None:
+def _no_jobs(options: dict[str, Any], start: str | int | None, namespace: str) -> str:
+    if is_filtered(options):
+        return f"no jobs match in the namespace {namespace}: leave out a filter, or name another --namespace"
+    if start is not None:
+        return "no jobs match: this is after the last page"
+    return (
+        f"there are no jobs in the namespace {namespace}: submit one with `onetray submit KIND`, or name another "
+        "--database or --namespace"
+    )
+
+
+def print_jobs(
+    jobs: Sequence[JobSummary], now: int, percentages: Mapping[str, int] | None = None, empty: str | None = None
+) -> None:
     print_table(
         ("id", "job", "state", "queue", "progress", "submitted"),
         [
             (j.id, j.kind, state_of(j), j.queue, _progress(j, percentages or {}), moment(j.created_at, now))
             for j in jobs
         ],
+        empty=empty,
     )
 
 

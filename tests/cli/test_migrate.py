@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from onetray.cli import main
 from onetray.store import open_store
 from onetray.store.schema import migrations
-from tests.cli.run import one_line, onetray
+from tests.cli.run import called, one_line, onetray
+from tests.support import version_12
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -33,6 +34,23 @@ def test_a_new_database_is_created_once(empty_url: str) -> None:
     code, text = run("--database", empty_url)
     assert code == 0
     assert "up to date" in text
+
+
+def test_missing_migrations_are_named(empty_url: str) -> None:
+    version_12.make(empty_url)
+    numbers = ", ".join(f"{number:04d}" for number in migrations() if number > version_12.VERSION)
+    code, text = run("--database", empty_url, "--check")
+    assert (code, f"at version 12, missing {numbers}: run" in text) == (1, True)
+    assert f"applied {numbers}, now at version {migrations()[-1]}" in run("--database", empty_url)[1]
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["jobs", "list"], ["serve"]])
+def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path: Path, command: list[str]) -> None:
+    folder = tmp_path / "my jobs"
+    done = called(*command, "--database", f"sqlite:///{folder}/a/jobs.db")
+    assert (done.exit_code, one_line(done.stderr)) == (3, True)
+    assert f"the directory {folder}/a does not exist: create it with `mkdir -p '{folder}/a'`" in done.stderr
+    assert not folder.exists()
 
 
 def test_json_says_what_was_applied(empty_url: str) -> None:

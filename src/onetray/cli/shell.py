@@ -45,7 +45,7 @@ def shell(database: str, namespace: str) -> None:
         tasks = {name: task for name, task in _tasks_by_function(app).items() if name not in helpers}
         about = HELP.format(
             app=f" {path}" if path else ", without tasks: pass --app", namespace=namespace,
-            tasks=f"\n  {', '.join(tasks)}: its tasks, as in {next(iter(tasks))}.submit(…)" if tasks else "",
+            tasks=f"\n  {', '.join(tasks):<14} its tasks, as in {next(iter(tasks))}.submit(…)" if tasks else "",
         )  # fmt: skip
         _interact({**tasks, **helpers}, f"onetray {__version__}\n{about}")
 

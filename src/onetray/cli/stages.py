@@ -105,10 +105,9 @@ def cancel(stage: str, hard: bool, reason: str | None, database: str, namespace:
     """
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
-        answer = engine.cancel_stage(id_, hard=hard, cause=reason, namespace=namespace, **acting_user())
-    print_result(answer, as_json)
-    if not hard and not as_json:
-        print_asked(answer, f"onetray stages cancel {id_} --hard")
+        print_result(engine.cancel_stage(id_, hard=hard, cause=reason, namespace=namespace, **acting_user()), as_json)
+        if not hard and not as_json:
+            print_asked(engine.stage(id_, namespace=namespace).counts.held, f"onetray stages cancel {id_} --hard")
 
 
 def _answering(by: str | None, database: str) -> dict[str, str]:

@@ -19,7 +19,6 @@ from onetray.cli.output import jsonable, print_json
 
 if TYPE_CHECKING:
     from onetray.domain.commands import Command
-    from onetray.domain.flow import Placed
     from onetray.domain.listing import JobSummary
     from onetray.domain.task import Task
     from onetray.engine.api import EngineApi
@@ -66,10 +65,10 @@ def cancel(
         if counts.total > counts.done:
             question = f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?"
             confirm(question, options["yes"])
-        answer = engine.cancel_flow(located.id, **fields)
-        print_result(answer, as_json)
+        print_result(engine.cancel_flow(located.id, **fields), as_json)
         if not hard and not as_json:
-            print_asked(answer, f"onetray jobs cancel {located.id} --hard")
+            held = engine.progress(located.id, namespace=namespace).counts.held
+            print_asked(held, f"onetray jobs cancel {located.id} --hard")
 
 
 def _print_grace(engine: EngineApi, id_: str, namespace: str) -> None:
@@ -82,13 +81,11 @@ def _print_grace(engine: EngineApi, id_: str, namespace: str) -> None:
             )
 
 
-def print_asked(answer: Placed, command: str) -> None:
-    """Print what a flow or a stage that is being cancelled waits for."""
-    if answer.ending is not None:
-        click.echo(
-            f"its running tasks were asked to stop, and each has its cancel_grace_s to do so; "
-            f"to end them at once: `{command}`"
-        )
+def print_asked(held: int, command: str) -> None:
+    """Print how many tasks of a flow or a stage were asked to stop, if there are any."""
+    if held:
+        asked = "1 running task was asked" if held == 1 else f"{held:,} running tasks were asked"
+        click.echo(f"{asked} to stop, within the task's cancel_grace_s; to end at once: `{command}`")
 
 
 @click.command(short_help="Pause a flow.")

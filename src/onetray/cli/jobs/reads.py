@@ -208,10 +208,12 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
         says_when = reason.ends_at is None or reason.code in SAY_WHEN
         until = "" if says_when else f"; ends {moment(reason.ends_at, now)}"
         click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
+    many = f"more than {COUNTED:,} tasks" if has_more else counted(place or 0, "task")
+    ahead = "" if place is None else f"; {many} would be claimed before it"
     if not reasons:
-        many = f"more than {COUNTED:,} tasks" if has_more else counted(place or 0, "task")
-        ahead = "" if place is None else f"; {many} would be claimed before it"
         click.echo(f"nothing blocks it: a worker may claim it now{ahead}")
+    elif ahead:
+        click.echo(f"nothing else blocks it{ahead}")
 
 
 @click.command(short_help="List the allowed actions on a job, stage or task.")

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print each setting and its source.")
-@click.option("--database", metavar="URL", help="A database, as for other commands: shows that it takes precedence.")
-@click.option("--namespace", metavar="NAME", help="A namespace, likewise.")
-@click.option("--app", metavar="MODULE:APP", expose_value=False, callback=remember_app, help="An app, likewise.")
+@click.option("--database", metavar="URL", help="Print the settings as they are with this --database.")
+@click.option("--namespace", metavar="NAME", help="Print them as they are with this --namespace.")
+@click.option(
+    "--app",
+    metavar="MODULE:APP",
+    expose_value=False,
+    callback=remember_app,
+    help="Print them as they are with this --app.",
+)
 @click.option("--env", "as_variables", is_flag=True, help="Print environment variables instead, for a shell.")
 @click.option("--show-password", is_flag=True, help="Print the database's URL with its password.")
 @json_option

@@ -93,9 +93,9 @@ def print_findings(findings: Findings) -> None:
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit with 1 if a migration is missing.")
 @click.pass_context
 def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) -> None:
-    """Bring the database's schema up to date. Does nothing if it is.
+    """Bring the database's schema up to date. Does nothing if it is up to date already.
 
-    Creates a SQLite file that does not exist.
+    A SQLite file that does not exist is created.
     """
     from onetray.store.schema import migrations
 

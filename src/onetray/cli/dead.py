@@ -34,7 +34,7 @@ def dead() -> None:
 
 def _filters(command: Any) -> Any:
     for option in (
-        click.option("--error", metavar="TEXT", help='Only letters whose "Class: message" contains this.'),
+        click.option("--error", metavar="TEXT", help='Only letters whose error, as "Class: message", contains this.'),
         click.option("--reason", metavar="CODE", help="Only letters with this reason code."),
         click.option("--kind", shell_complete=complete_kinds, help="Only letters of this kind of task."),
     ):
@@ -132,7 +132,7 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
     is_flag=True,
     help="Redrive every letter that matches the filters, or every letter if there are none.",
 )
-@click.option("--delay", metavar="AGE", type=age, default=0.0, help="Run no sooner than after this time: 90s, 15m, 2h.")
+@click.option("--delay", metavar="AGE", type=age, default=0.0, help="Wait this long before they may run: 90s, 15m, 2h.")
 @click.option(
     "--keep-attempts", is_flag=True, help="Let the new task start with the attempts that the old one has used."
 )

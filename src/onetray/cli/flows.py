@@ -102,7 +102,7 @@ def _tasks(stage: DeclaredStage) -> str:
 @click.argument("name", shell_complete=complete_flows)
 @click.option("--config", type=json_value, metavar="JSON", help="The flow's config. Missing fields get their defaults.")
 @click.option("--priority", type=int, help="Higher runs sooner.")
-@click.option("--deadline", metavar="AGE", type=age, help="Instead of the declared deadline: 90s, 15m, 2h, 3d.")
+@click.option("--deadline", metavar="AGE", type=age, help="Replace the declared deadline: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
 @click.option("--alias", metavar="TEXT", help="An id of your own, unique in the namespace.")

@@ -56,9 +56,9 @@ def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
 def approve(
     stage: str, input_: Any, note: str | None, by: str | None, database: str, namespace: str, as_json: bool
 ) -> None:
-    """Approve STAGE, which waits for approval. It opens.
+    """Approve STAGE, which waits for approval. Its tasks then run.
 
-    Only the user or the group that it waits for may answer. A server knows them by the token.
+    Only the user or the group that it waits for may answer. A server takes the name from the token.
     """
     actor = _answering(by, database)
     with opened(database) as engine:
@@ -72,7 +72,7 @@ def approve(
 @by_option
 @common
 def reject(stage: str, reason: str, by: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Reject STAGE, which waits for approval. It fails."""
+    """Reject STAGE, which waits for approval. The stage then fails."""
     actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
@@ -85,7 +85,7 @@ def reject(stage: str, reason: str, by: str | None, database: str, namespace: st
 @by_option
 @common
 def skip(stage: str, note: str | None, by: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Skip STAGE, which waits or has not started. The next stage opens."""
+    """Skip STAGE, which waits or has not started. The flow continues with the next stage."""
     actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)

@@ -34,7 +34,7 @@ DEFAULT_QUEUE = "default"
     "--queue", metavar="NAME", shell_complete=complete_queues, help="Use this queue instead of the task's own."
 )
 @click.option("--priority", type=int, help="Higher runs sooner.")
-@click.option("--delay", metavar="AGE", type=age, help="Run no sooner than after this time: 90s, 15m, 2h, 3d.")
+@click.option("--delay", metavar="AGE", type=age, help="Wait this long before it may run: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
 @click.option("--alias", metavar="TEXT", help="An id of your own, unique in the namespace.")
@@ -51,9 +51,9 @@ def submit(
 ) -> None:  # fmt: skip
     """Submit a task of KIND, or a flow of that name.
 
-    With an app (--app, or the setting app), the app checks the arguments; a flow needs one. To submit a flow without
-    its app: `onetray flows submit`. Without an app, the kind must be known in the database: a worker has declared it,
-    or there is a job of it.
+    With an app (--app, or the setting app), the app checks the arguments. A flow needs its app; without it, use
+    `onetray flows submit`. A task needs no app if the database knows its kind: a worker has declared it, or there is a
+    job of it.
 
     A VALUE is JSON if it is valid JSON, and text otherwise: n=5 is a number, to=ann is text.
 

@@ -35,9 +35,11 @@ _PARTICIPLES = {
 _ACTIVE = {"log": "write to its log", "progress": "report its progress", "checkpoint": "save a checkpoint"}
 
 
-def refusal(entity: str, state: str, verb: str, *, is_ending: bool = False) -> str:
+def refusal_text(entity: str, state: str, verb: str, *, is_ending: bool = False) -> str:
     """Why a verb is refused: "the task has succeeded already and cannot be cancelled"."""
     words = _STATES.get(state, f"is {state.replace('_', ' ')}")
+    if _PARTICIPLES.get(verb) in words.split():
+        return f"the {entity} {words.removesuffix(' already')} already"
     ending = ", is ending" if is_ending else ""
     return f"the {entity} {words}{ending} and cannot {_passive(verb)}"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
-from onetray.store.open_file import OpenFile, network_filesystem
+from onetray.store.open_file import OpenFile, network_filesystem, require_folder
 from onetray.store.schema import known_version, migration, migrations
 from onetray.store.sql_template import SQLITE
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
@@ -75,7 +74,7 @@ class SqliteStore(Store):
         self.notifies_others = not self.single_process
         if self.path is not None:
             _refuse_network(self.path)
-            _require_folder(self.path)
+            require_folder(self.path)
             if not create and not os.path.exists(self.path):
                 raise NoDatabase(f"no database exists at {self.path}", path=self.path)
         self._name = self.path or f"file:/onetray-{os.getpid()}-{next(_memory_names)}?vfs=memdb"
@@ -431,15 +430,6 @@ def _path(url: str) -> str | None:
         # Without its options the URL would name another file.
         raise StoreError(f"{url!r}: options are not supported; in a file name, write ? as %3F and # as %23", url=url)
     return os.path.abspath(unquote(parts.path[1:]))
-
-
-def _require_folder(path: str) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise StoreError(
-            f"the directory {folder} does not exist: create it with `mkdir -p {shlex.quote(folder)}`, or fix the URL",
-            path=path,
-        )
 
 
 def _refuse_network(path: str) -> None:

@@ -42,8 +42,8 @@ def cancel(
 
     Cancelling a flow cancels all its open stages and tasks; it asks for confirmation first.
 
-    With --all, it cancels every open job that matches the filters: it lists the first ones, and asks. If interrupted,
-    run it again for the rest.
+    With --all, it cancels every open job that matches the filters. It lists the first ones and asks for confirmation.
+    If you interrupt it, run it again for the rest.
     """
     from onetray.domain.commands import Cancel
     from onetray.domain.flow_commands import CancelFlow
@@ -143,9 +143,9 @@ def retry(
 ) -> None:  # fmt: skip
     """Run an ended job again, as a new job that is linked to the old one.
 
-    With --all, it retries every job that matches the filters and has failed, was cancelled or dead-lettered, or
-    succeeded only partly (or is in a state that --state names): it lists the first ones, and asks. If interrupted, run
-    it again for the rest: what was retried once is not retried twice.
+    With --all, it retries every job that matches the filters and is failed, cancelled, dead_lettered or partial, or in
+    the states that --state names. It lists the first ones and asks for confirmation. If you interrupt it, run it again
+    for the rest: it retries no job twice.
     """
     from onetray.domain.commands import Redrive
     from onetray.domain.flow_commands import RetryFlow
@@ -177,10 +177,10 @@ def priority(
     words: tuple[str, ...], all_: bool, reason: str | None, database: str, namespace: str, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Set the priority of a job: higher runs sooner. A flow's counts for its queued tasks and for those added later.
+    """Set the priority of a job: higher runs sooner. That of a flow applies to its queued tasks and to later ones.
 
-    With --all and without an ID, it sets the priority of every open job that matches the filters: it lists the first
-    ones, and asks. The filter --priority is the priority before.
+    With --all and without an ID, it sets the priority of every open job that matches the filters. It lists the first
+    ones and asks for confirmation. The filter --priority means the old priority.
     """
     from onetray.domain.commands import SetPriority
     from onetray.domain.flow_commands import SetFlowPriority

@@ -148,7 +148,7 @@ def show(id: str | None, alias: str | None, database: str, namespace: str, as_js
 )
 @common
 def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> None:
-    """Show a flow, its stages and their tasks as a tree. Of large stages it shows only the first tasks."""
+    """Show a flow, its stages and their tasks as a tree. For a large stage, it shows only the first tasks."""
     with opened(database) as engine:
         located = engine.locate(id, among=JOB, namespace=namespace)
         if located.entity == "task":
@@ -189,8 +189,11 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 @click.argument("id", shell_complete=complete_jobs)
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end. Of an
-    ended one, explain how it ended and how to run it again."""
+    """Explain why a job, a stage or a task does not run or has not ended.
+
+    Each line is a reason: what it waits for, who can act, and until when. If it has ended, the line says how it ended
+    and how to run it again.
+    """
     from onetray.explain.tasks import COUNTED, SAY_WHEN, is_claimable
 
     with opened(database) as engine:
@@ -220,7 +223,7 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
 @click.argument("id", shell_complete=complete_jobs)
 @common
 def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """List what would be accepted now from a user: the transitions of the lifecycle, and running an ended job again."""
+    """List what a user can do now with a job, a stage or a task: cancel, resume, retry and so on."""
     with opened(database) as engine:
         located = engine.locate(id, among=ANY, namespace=namespace)
         entity: Any = getattr(engine, located.entity)(located.id, namespace=namespace)

@@ -15,7 +15,7 @@ from onetray.domain.flow import ANYBODY, Placed
 from onetray.domain.flow_commands import Answer, FlowCommand, SubmitFlow, WaitStage
 from onetray.domain.lifecycle import FLOW, RUNNING, STAGE
 from onetray.domain.machine import SYSTEM, Machine, Transition
-from onetray.domain.refusal import refusal
+from onetray.domain.refusal import refusal_text
 from onetray.domain.task import Verdict
 from onetray.domain.token import ANY_GROUP
 from onetray.engine.batch_context import BatchContext
@@ -52,7 +52,7 @@ def require_allowed(
     allowed = actions_now(batch, row, command.actor)
     by = f" by a {command.actor}" if row.state in transition.sources else ""
     raise IllegalTransition(
-        f"{refusal(machine.entity, row.state, transition.name)}{by}; "
+        f"{refusal_text(machine.entity, row.state, transition.name)}{by}; "
         f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
         **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
     )
@@ -83,7 +83,7 @@ def require_open(batch: BatchContext, machine: Machine, row: FlowRow | StageRow,
     if row.state in machine.terminal or ending:
         is_ending = ending and row.state not in machine.terminal
         raise IllegalTransition(
-            refusal(machine.entity, row.state, verb, is_ending=is_ending),
+            refusal_text(machine.entity, row.state, verb, is_ending=is_ending),
             **{"from": row.state, "attempted": verb, "allowed": list(actions_now(batch, row, actor_kind))},
         )
 

@@ -177,7 +177,11 @@ def test_a_task_that_waits_for_something_else_lacks_a_worker_besides(engine: Eng
     delayed = submitted(engine, delay_s=60)
     assert [b.code for b in engine.explain(delayed)] == ["delayed", "no_worker"]
     engine.pause_queue("mail", by="ann")
-    assert [b.code for b in engine.explain(submitted(engine))] == ["queue_paused", "no_worker"]
+    engine.open_breaker("send", for_s=60, by="ann")
+    paused, breaker, missing = engine.explain(submitted(engine))
+    assert (paused.code, breaker.code, missing.code) == ("queue_paused", "breaker_open", "no_worker")
+    assert paused.message == "the queue mail was paused by ann: resume it, `onetray queues resume mail`"
+    assert breaker.message.endswith("to close it now, `onetray breakers close send`")
 
 
 def test_a_task_that_somebody_holds_or_that_has_ended_lacks_no_worker(engine: Engine) -> None:
@@ -185,7 +189,8 @@ def test_a_task_that_somebody_holds_or_that_has_ended_lacks_no_worker(engine: En
     (held,) = engine.claim(worker="w", queue="mail")
     assert [b.code for b in engine.explain(task)] == ["assigned"]
     engine.pause(held, owner="ann", reason="asks")
-    assert [b.code for b in engine.explain(task)] == ["blocked"]
+    (blocked,) = engine.explain(task)
+    assert (blocked.code, blocked.facts["command"]) == ("blocked", f"onetray jobs resume {task}")
     engine.cancel(task)
     assert [b.code for b in engine.explain(task)] == ["cancelled"]
 

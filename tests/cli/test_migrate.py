@@ -27,10 +27,10 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def test_a_new_database_is_created_once(empty_url: str) -> None:
+def test_a_new_database_is_set_up_once(empty_url: str) -> None:
     code, text = run("--database", empty_url)
     assert code == 0
-    assert text.endswith(f": created, at version {migrations()[-1]}\n")
+    assert text.endswith(f": set up at version {migrations()[-1]}\n")
     code, text = run("--database", empty_url)
     assert code == 0
     assert "up to date" in text

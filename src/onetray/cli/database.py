@@ -123,7 +123,7 @@ def _migration_summary(url: str, version: int, applied: list[int], missing: list
         problem = "not set up yet" if is_new else f"at version {version}, missing {_numbers(missing)}"
         return f"{url}: {problem}: run `onetray migrate --database {url}`"
     if applied and is_new:
-        return f"{url}: created, at version {version}"
+        return f"{url}: set up at version {version}"
     if applied:
         return f"{url}: applied {_numbers(applied)}, now at version {version}"
     return f"{url}: up to date at version {version}"

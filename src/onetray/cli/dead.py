@@ -29,7 +29,7 @@ PAGE = 500
 
 @click.group(short_help="List dead letters and redrive them.")
 def dead() -> None:
-    """List dead letters, which are tasks that failed for good, and run them again."""
+    """List dead letters, which are tasks that have used up their attempts, and run them again."""
 
 
 def _filters(command: Any) -> Any:

@@ -282,7 +282,7 @@ def test_a_delay_and_a_time_together_are_refused(engine: Engine) -> None:
         ({"labels": ["team"]}, 'labels must be an object of texts, as {"team": "a"}'),
         (
             {"run_at": "tomorrow"},
-            "run_at must be microseconds since the epoch, or in Python an aware datetime, not 'tom",
+            "run_at must be microseconds since the epoch, not 'tomorrow'; an app also takes an aware datetime",
         ),
     ],
 )

@@ -78,16 +78,17 @@ def check_when(delay_s: object, run_at: object, where: str = "") -> None:
         seconds(delay_s, f"{where}delay_s")
         if run_at is not None:
             raise InvalidInput(f"set {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
-    if run_at is not None and not _is_time(run_at):
+    if run_at is not None:
+        time_us(run_at, f"{where}run_at")
+
+
+def time_us(value: object, field: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FAR_US:
         raise InvalidInput(
-            f"{where}run_at must be microseconds since the epoch, or in Python an aware datetime, not "
-            f"{short_repr(run_at)}; to wait for some seconds, set {where}delay_s",
-            field=f"{where}run_at",
+            f"{field} must be microseconds since the epoch, not {short_repr(value)}; an app also takes an aware datetime",
+            field=field,
         )
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= FAR_US
+    return value
 
 
 def choice(value: object, field: str, among: tuple[str, ...]) -> str:

@@ -85,7 +85,8 @@ def check_when(delay_s: object, run_at: object, where: str = "") -> None:
 def time_us(value: object, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FAR_US:
         raise InvalidInput(
-            f"{field} must be microseconds since the epoch, not {short_repr(value)}; an app also takes an aware datetime",
+            f"{field} must be microseconds since the epoch, not {short_repr(value)}; "
+            "an app also takes an aware datetime",
             field=field,
         )
     return value

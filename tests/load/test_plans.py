@@ -44,7 +44,7 @@ READS = {
     "tasks_of_events", "parents_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows",
     "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by", "explain", "error_of_task", "redrive_facts",
     "workers_by_sort", "any_worker_alive", "unregistered_claims", "kinds_in_stage", "failed_stages", "retry_facts",
-    "states_of_needs", "spawner", "shares_of_tasks", "shares_of_stages", "longest_running",
+    "states_of_needs", "spawner", "shares_of_tasks", "shares_of_stages",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -202,7 +202,6 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         },
         "error_of_task": {"id": crowd.ids(1)[0], "namespace": "default"}, "redrive_facts": {"keys": keys},
         "workers_by_sort": {"namespace": "default", "limit": 1000}, "any_worker_alive": {"running": "running"},
-        "longest_running": {"namespace": "default", "running": "running", "limit": 100},
         "unregistered_claims": {
             "claimed": TASK.claim.event, "since": 0, "scan": limit, "namespace": "default", "queue": "default",
         },
@@ -308,7 +307,6 @@ OTHERS = (
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
     "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases", "ids_of_tasks", "ended_tasks",
     "redrive_facts", "error_of_task", "workers_by_sort", "any_worker_alive", "explain", "shares_of_tasks",
-    "longest_running",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
@@ -335,7 +333,6 @@ FEW = {
     "held_in_stages": {"lease", "l", "j"},
     "count_events": {"dead_letter"},
     "pending_tasks_of_flow": {"lease"},
-    "longest_running": {"worker", "w", "lease", "l", "j"},
     **{name: {"worker", "x", "w"} for name in ("workers_by_sort", "any_worker_alive", "unregistered_claims")},
     **{name: {"dead_letter", "breaker"} for name in ("explain", "redrive_facts")},
     "retry_facts": {"unique_key"},

@@ -29,6 +29,8 @@ SCANNED_CLAIMS = 100
 """Among how many of the last claims of all queues it is looked for."""
 MAX_SORTS = 1_000
 """How many different sorts of workers are read."""
+SCANNED_LEASES = 100
+"""In how many of the oldest leases the oldest running task is looked for."""
 MAX_RUNNING = 100
 """Among how many of the oldest running tasks that of a sort of workers is looked for."""
 
@@ -103,7 +105,9 @@ class RegisteredWorkers:
 
     def _oldest_of(self, sorts: list[Sort]) -> RunningRow | None:
         claimed = {(sort.row.queues, sort.row.kinds) for sort in sorts}
-        rows = self._store.read("longest_running", namespace=self._namespace, running=RUNNING, limit=MAX_RUNNING)
+        rows = self._store.read(
+            "longest_running", namespace=self._namespace, running=RUNNING, leases=SCANNED_LEASES, limit=MAX_RUNNING
+        )
         return next((row for row in rows if (row.queues, row.kinds) in claimed), None)
 
     def missing(self, queue: str, kind: str) -> Missing | None:

@@ -112,12 +112,15 @@ GROUP BY w.queues, w.kinds, w.state, w.alive, w.stopped ORDER BY w.alive DESC, m
 
 -- name: longest_running
 -- row: RunningRow
--- The running tasks of registered workers, the oldest first.
-SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, w.queues, w.kinds
-FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
-    JOIN onetray.lease AS l ON l.ns = w.ns AND l.worker = w.name CROSS JOIN {lease_tasks}
-    JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key JOIN onetray.kind AS k ON k.key = t.kind
-WHERE n.name = :namespace AND w.expires_at > {clock} AND t.state = :running ORDER BY t.started_at LIMIT :limit
+-- The running tasks of registered workers, the oldest first, found in their oldest leases.
+SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, l.queues, l.kinds
+FROM (
+    SELECT x.key, x.tasks, w.queues, w.kinds FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+        JOIN onetray.lease AS x ON x.ns = w.ns AND x.worker = w.name
+    WHERE n.name = :namespace AND w.expires_at > {clock} ORDER BY x.key LIMIT :leases
+) AS l CROSS JOIN {lease_tasks} JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+    JOIN onetray.kind AS k ON k.key = t.kind
+WHERE t.state = :running ORDER BY t.started_at LIMIT :limit
 
 -- name: any_worker_alive
 -- In any namespace.

@@ -520,11 +520,14 @@ GROUP BY w.queues, w.kinds, w.state, w.alive, w.stopped ORDER BY w.alive DESC, m
 
 -- name: longest_running
 -- row: RunningRow(id, kind, started_at, queues, kinds)
-SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, w.queues, w.kinds
-FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
-    JOIN onetray.lease AS l ON l.ns = w.ns AND l.worker = w.name CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
-    JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key JOIN onetray.kind AS k ON k.key = t.kind
-WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AND t.state = :running ORDER BY t.started_at LIMIT :limit;
+SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, l.queues, l.kinds
+FROM (
+    SELECT x.key, x.tasks, w.queues, w.kinds FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+        JOIN onetray.lease AS x ON x.ns = w.ns AND x.worker = w.name
+    WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY x.key LIMIT :leases
+) AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+    JOIN onetray.kind AS k ON k.key = t.kind
+WHERE t.state = :running ORDER BY t.started_at LIMIT :limit;
 
 -- name: any_worker_alive
 SELECT w.state, 1 AS alive FROM onetray.worker AS w WHERE w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AND w.state = :running LIMIT 1;

@@ -520,11 +520,14 @@ GROUP BY w.queues, w.kinds, w.state, w.alive, w.stopped ORDER BY w.alive DESC, m
 
 -- name: longest_running
 -- row: RunningRow(id, kind, started_at, queues, kinds)
-SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, w.queues, w.kinds
-FROM worker AS w JOIN namespace AS n ON n.key = w.ns
-    JOIN lease AS l ON l.ns = w.ns AND l.worker = w.name CROSS JOIN json_each(l.tasks) AS j
-    JOIN task AS t ON t.key = j.value AND t.lease = l.key JOIN kind AS k ON k.key = t.kind
-WHERE n.name = :namespace AND w.expires_at > :now AND t.state = :running ORDER BY t.started_at LIMIT :limit;
+SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, l.queues, l.kinds
+FROM (
+    SELECT x.key, x.tasks, w.queues, w.kinds FROM worker AS w JOIN namespace AS n ON n.key = w.ns
+        JOIN lease AS x ON x.ns = w.ns AND x.worker = w.name
+    WHERE n.name = :namespace AND w.expires_at > :now ORDER BY x.key LIMIT :leases
+) AS l CROSS JOIN json_each(l.tasks) AS j JOIN task AS t ON t.key = j.value AND t.lease = l.key
+    JOIN kind AS k ON k.key = t.kind
+WHERE t.state = :running ORDER BY t.started_at LIMIT :limit;
 
 -- name: any_worker_alive
 SELECT w.state, 1 AS alive FROM worker AS w WHERE w.expires_at > :now AND w.state = :running LIMIT 1;

@@ -506,15 +506,28 @@ WHERE n.name = :namespace AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.q
 ORDER BY q.name, k.name LIMIT :limit;
 
 -- name: workers_by_sort
--- row: WorkerSortRow(queues, kinds, state, alive, workers, beat_at, name, seen_at)
-SELECT w.queues, w.kinds, w.state, w.alive, count(*) AS workers, max(w.beat_at) AS beat_at, max(w.name) AS name,
-    max(w.seen_at) AS seen_at
+-- row: WorkerSortRow(queues, kinds, state, alive, stopped, workers, slots, free, beat_at, name, seen_at)
+SELECT w.queues, w.kinds, w.state, w.alive, w.stopped, count(*) AS workers, sum(w.slots) AS slots, sum(w.free) AS free,
+    max(w.beat_at) AS beat_at, max(w.name) AS name, max(w.seen_at) AS seen_at
 FROM (
-    SELECT x.queues, x.kinds, x.state, x.name, x.beat_at, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at,
+    SELECT x.queues, x.kinds, x.state, x.name, x.beat_at, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at, x.concurrency AS slots,
+        CASE WHEN x.running < x.concurrency THEN 1 ELSE 0 END AS free,
+        CASE WHEN x.expires_at > x.beat_at THEN 0 ELSE 1 END AS stopped,
         CASE WHEN x.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) THEN 1 ELSE 0 END AS alive
     FROM onetray.worker AS x JOIN onetray.namespace AS n ON n.key = x.ns WHERE n.name = :namespace
 ) AS w
-GROUP BY w.queues, w.kinds, w.state, w.alive ORDER BY w.alive DESC, max(w.beat_at) DESC LIMIT :limit;
+GROUP BY w.queues, w.kinds, w.state, w.alive, w.stopped ORDER BY w.alive DESC, max(w.beat_at) DESC LIMIT :limit;
+
+-- name: longest_running
+-- row: RunningRow(id, kind, started_at, queues, kinds)
+SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, l.queues, l.kinds
+FROM (
+    SELECT x.key, x.tasks, w.queues, w.kinds FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+        JOIN onetray.lease AS x ON x.ns = w.ns AND x.worker = w.name
+    WHERE n.name = :namespace AND w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ORDER BY x.key LIMIT :leases
+) AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+    JOIN onetray.kind AS k ON k.key = t.kind
+WHERE t.state = :running ORDER BY t.started_at LIMIT :limit;
 
 -- name: any_worker_alive
 SELECT w.state, 1 AS alive FROM onetray.worker AS w WHERE w.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AND w.state = :running LIMIT 1;
@@ -2579,8 +2592,8 @@ INSERT INTO onetray.worker (ns, name, host, pid, version, started_at, beat_at, e
 VALUES (:ns, :name, :host, :pid, :version, :at, :at, :expires_at, :concurrency, :at_work, :claimed, :queues, :kinds,
     :state)
 ON CONFLICT (ns, name) DO UPDATE SET host = excluded.host, pid = excluded.pid, version = excluded.version,
-    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid THEN worker.started_at
-        ELSE excluded.started_at END,
+    started_at = CASE WHEN worker.host = excluded.host AND worker.pid = excluded.pid
+        AND worker.expires_at > worker.beat_at THEN worker.started_at ELSE excluded.started_at END,
     beat_at = greatest(worker.beat_at, excluded.beat_at), expires_at = excluded.expires_at,
     concurrency = excluded.concurrency, running = excluded.running, claimed = excluded.claimed,
     queues = excluded.queues, kinds = excluded.kinds, state = excluded.state;
@@ -2591,14 +2604,15 @@ DELETE FROM onetray.worker WHERE (ns, name) IN (
 );
 
 -- name: worker_leave
-DELETE FROM onetray.worker WHERE ns = :ns AND name = :name;
+UPDATE onetray.worker SET beat_at = greatest(beat_at, :at), expires_at = greatest(beat_at, :at), running = 0, claimed = 0
+WHERE ns = :ns AND name = :name AND expires_at > beat_at;
 
 -- name: workers
 -- row: WorkerRow(name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed, queues, kinds, state, seen_at)
 SELECT w.name, w.host, w.pid, w.version, w.started_at, w.beat_at, w.expires_at, w.concurrency, w.running, w.claimed,
     w.queues, w.kinds, w.state, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
 FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
-WHERE n.name = :namespace ORDER BY w.started_at DESC, w.name LIMIT :limit;
+WHERE n.name = :namespace AND w.expires_at > w.beat_at ORDER BY w.started_at DESC, w.name LIMIT :limit;
 
 -- move: claim
 WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), attempts = task.attempts + 1, owner = b.worker, lease = b.lease FROM at, unnest(:at::bigint[], :worker::text[], :lease::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, worker, lease, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;

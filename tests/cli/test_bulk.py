@@ -100,7 +100,10 @@ def test_the_priority_of_all_is_set_tasks_and_flows(shop: Place) -> None:
     assert shop.engine.task(over).priority == 0
     refused = called("jobs", "priority", "7", "--all", "--state", "succeeded", "--yes", *shop.at)
     assert refused.exit_code == 1
-    assert f"refused {over}: " in refused.stderr
+    assert f"refused {over}: the task has succeeded already and cannot be given another priority" in refused.stderr
+    assert refused.stdout == "changed the priority of 0 jobs; refused for 1 job\n"
+    again = called("jobs", "priority", "7", "--all", "--yes", *shop.at)
+    assert again.stdout == "changed the priority of 0 jobs; nothing to do for 2 jobs\n"
 
 
 def test_batches_go_on_until_the_end(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,7 @@ def test_the_app_may_say_the_database_and_the_namespace(here: Path) -> None:
     text = called("config", "--app", "shop_of_config").stdout
     assert 'database = "sqlite:///s.db"  # app shop_of_config\n' in text
     assert 'namespace = "eu"  # app shop_of_config\n' in text
+    assert 'app = "shop_of_config"  # argument\n' in text
     assert tomllib.loads(called("config", "--app", "nowhere").stdout)["database"] == "sqlite:///onetray.db"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from tests.cli.conftest import Place
@@ -24,8 +26,11 @@ def test_letters_that_say_the_same_are_one_line(place: Place) -> None:
 def test_one_letter_is_shown_whole(place: Place) -> None:
     letter = place.dead()
     text = called("dead", "show", letter[-8:], *place.at).stdout
-    assert "exhausted_retries" in text
-    assert "shop is closed" in text
+    shown = dict(re.split("  +", line, maxsplit=1) for line in text.splitlines())
+    assert (shown["reason"], shown["failed during"], shown["attempts"]) == ("exhausted_retries", "exec", "1 of 1")
+    assert "shop is closed" in shown["error"]
+    assert shown["run it again"] == f"onetray dead redrive {letter}"
+    assert {"dead-lettered", "last worker", "last lease until"} <= shown.keys()
     assert told("dead", "show", letter, *place.at)["last_error"]["class"] == "HTTP 503"
     done = called("dead", "show", submit(place.engine), *place.at)
     assert (done.exit_code, "no dead letter" in done.stderr) == (4, True)
@@ -63,6 +68,23 @@ def test_many_are_redriven_only_after_a_preview_and_a_yes(place: Place) -> None:
     assert told("dead", "redrive", "--all", "--kind", "sync", "--yes", *place.at)["redriven"] == 0
 
 
+def test_a_dry_run_says_what_would_be_redriven_and_changes_nothing(place: Place) -> None:
+    for kind in ("sync", "sync", "mail"):
+        place.dead(kind)
+    words = ("dead", "redrive", "--all", "--kind", "sync", "--dry-run", *place.at)
+    head, group, last = called(*words).stdout.splitlines()
+    assert (head.split()[0], group.split()[:2], last) == (
+        "count",
+        ["2", "sync"],
+        "would redrive 2 dead letters and skip 0",
+    )
+    assert told(*words) == {
+        "dry_run": True, "matched": 2, "redriven": 0, "refused": [], "left": 0, "flows_to_retry": [],
+    }  # fmt: skip
+    assert "--dry-run needs --all" in called("dead", "redrive", "abcdef", "--dry-run", *place.at).stderr
+    assert sum(g["count"] for g in told("dead", "list", *place.at)["groups"]) == 3
+
+
 def test_letters_of_a_flow_that_ended_are_left_and_the_flow_is_named(place: Place) -> None:
     place.engine.configure("fetch", Policy(max_attempts=1))
     stages = [StageSpec("fetch", [TaskSpec("fetch"), TaskSpec("fetch")])]
@@ -70,6 +92,9 @@ def test_letters_of_a_flow_that_ended_are_left_and_the_flow_is_named(place: Plac
     for job in place.engine.claim(worker="w", limit=2):
         place.engine.fail(job, "no")
     place.dead()
+    assert (
+        "would redrive 1 dead letter and skip 2\n" in called("dead", "redrive", "--all", "--dry-run", *place.at).stdout
+    )
     outcome = told("dead", "redrive", "--all", "--yes", *place.at)
     assert outcome == {"redriven": 1, "refused": [], "left": 2, "flows_to_retry": [flow]}
     assert len(place.engine.flows()) == 1

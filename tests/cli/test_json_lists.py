@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Place
-from tests.cli.run import told
+from tests.cli.run import called, told
 from tests.cli.test_workers import beat
 from tests.support.tasks import submit
 
@@ -36,6 +36,27 @@ def test_a_list_is_under_its_name_with_what_follows(place: Place, name: str) -> 
     assert isinstance(answer[name], list)
     assert (answer["more"], answer["next"]) == (False, None)
     assert answer[name] or name == "flows"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("jobs list", "there are no jobs in the namespace default: submit one with `onetray submit KIND`"),
+        ("jobs list --state failed", "no jobs match in the namespace default: leave out a filter"),
+        ("queues list", "there are no queues"),
+        ("workers", "no worker of the namespace default is registered: start one with `onetray worker --app"),
+        ("workers --alive", "no worker of the namespace default is alive: start one with `onetray worker --app"),
+        ("breakers list", "there are no breakers"),
+        ("flows list", "no flow is declared: a worker declares those of its app"),
+        ("dead list", "there are no dead letters; --redriven"),
+        ("dead list --each --kind mail", "no dead letters match; --redriven"),
+        ("token list", "there are no tokens: create one with `onetray token create"),
+    ],
+)
+def test_an_empty_list_says_what_to_do_and_leaves_a_pipe_empty(place: Place, words: str, says: str) -> None:
+    done = called(*words.split(), *place.at)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith(says), done.stderr
 
 
 def test_a_list_that_is_cut_says_so(place: Place) -> None:

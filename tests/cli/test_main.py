@@ -10,7 +10,7 @@ import pytest
 
 import onetray as package
 from onetray.cli import COMMANDS, SUMMARIES, main, summary_of
-from tests.cli.run import ONETRAY, every_command, one_line, onetray
+from tests.cli.run import ONETRAY, called, every_command, one_line, onetray
 
 HEAVY = (
     "apsw", "jsonschema", "orjson", "psycopg", "psycopg_pool", "pydantic", "rich", "uuid_utils", "onetray.engine",
@@ -85,6 +85,20 @@ def test_bad_usage_is_one_line_on_stderr(words: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert one_line(done.stderr), done.stderr
     assert "--help" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("wroker", "No such command 'wroker'. Did you mean 'worker' or 'workers'? Try 'onetray --help'"),
+        ("job", "No such command 'job'. Did you mean 'jobs'? Try 'onetray --help'"),
+        ("xyzzy", "No such command 'xyzzy'. Try 'onetray --help'"),
+        ("jobs lst", "? Try 'onetray jobs --help'"),
+    ],
+)
+def test_a_wrong_command_names_the_nearest(words: str, says: str) -> None:
+    done = called(*words.split())
+    assert (done.exit_code, done.stderr.endswith(f"{says}\n")) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize("words", [["lifecycle"], ["--help"], ["lifecycle", "--json"]])

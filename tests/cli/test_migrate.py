@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from onetray.cli import main
 from onetray.store import open_store
 from onetray.store.schema import migrations
-from tests.cli.run import one_line, onetray
+from tests.cli.run import called, one_line, onetray
+from tests.support import version_12
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -26,13 +27,30 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def test_missing_migrations_are_applied_once_and_named(empty_url: str) -> None:
+def test_a_new_database_is_set_up_once(empty_url: str) -> None:
     code, text = run("--database", empty_url)
     assert code == 0
-    assert "applied 0006" in text
+    assert text.endswith(f": set up at version {migrations()[-1]}\n")
     code, text = run("--database", empty_url)
     assert code == 0
     assert "up to date" in text
+
+
+def test_missing_migrations_are_named(empty_url: str) -> None:
+    version_12.make(empty_url)
+    numbers = ", ".join(f"{number:04d}" for number in migrations() if number > version_12.VERSION)
+    code, text = run("--database", empty_url, "--check")
+    assert (code, f"at version 12, missing {numbers}: run" in text) == (1, True)
+    assert f"applied {numbers}, now at version {migrations()[-1]}" in run("--database", empty_url)[1]
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["jobs", "list"], ["serve"]])
+def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path: Path, command: list[str]) -> None:
+    folder = tmp_path / "my jobs"
+    done = called(*command, "--database", f"sqlite:///{folder}/a/jobs.db")
+    assert (done.exit_code, one_line(done.stderr)) == (3, True)
+    assert f"the directory {folder}/a does not exist: create it with `mkdir -p '{folder}/a'`" in done.stderr
+    assert not folder.exists()
 
 
 def test_json_says_what_was_applied(empty_url: str) -> None:
@@ -49,7 +67,7 @@ def test_check_tells_and_changes_nothing(empty_url: str) -> None:
     for _ in range(2):
         code, text = run("--database", empty_url, "--check")
         assert code == 1
-        assert "missing 0006" in text
+        assert "not set up yet: run `onetray migrate" in text
     run("--database", empty_url)
     assert run("--database", empty_url, "--check")[0] == 0
 

@@ -22,14 +22,17 @@ def test_app_engine_and_helpers_are_there(place: Place, tmp_path: Path) -> None:
     statements = (
         f"print(job('{id_[-8:]}').state, [j.id for j in jobs(kind='mail')])\n"
         "print(sorted(app.tasks), engine.queues(namespace=namespace)[0].ready)\n"
-        "new = app.tasks['mail'].submit(to='ann')\n"
+        "new = mail.submit(to='ann')\n"
+        "print(app)\n"
         f"print([r.code for r in explain('{id_}')])\n"
     )
     done = shell(tmp_path, statements, "--app", "shop", *place.at)
     assert done.returncode == 0, done.stderr
     assert f"queued ['{id_}']" in done.stdout
     assert "['mail'] 1" in done.stdout
-    assert f"database {place.url}, from --database" in done.stderr
+    assert done.stderr.count(f"database {place.url}, from --database") == 1
+    assert "mail           its tasks, as in mail.submit(…)" in done.stderr
+    assert f"<app {place.url}; namespace default; tasks: mail>" in done.stdout
     assert len(place.engine.jobs().jobs) == 2
 
 

@@ -8,7 +8,7 @@ from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from tests.cli.conftest import Place
 from tests.cli.run import called, one_line, told
 from tests.support.flows import run_all
-from tests.support.tasks import UNKNOWN_ID, take
+from tests.support.tasks import UNKNOWN_ID, submit, take
 
 
 def waiting(place: Place, form: dict[str, object] | None = None) -> tuple[str, str]:
@@ -32,6 +32,28 @@ def test_a_stage_is_approved_by_its_flow_and_name(place: Place) -> None:
     assert place.engine.stage(stage).answer["note"] == "fine"
     done = called("stages", "approve", f"{flow}/nope", *place.at)
     assert (done.exit_code, "it has: ask" in done.stderr) == (4, True)
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject", "skip"])
+def test_somebody_else_may_not_answer_and_learns_how_to_name_the_approver(place: Place, verb: str) -> None:
+    _, stage = waiting(place)
+    words = ("--reason", "no") if verb == "reject" else ()
+    done = called("stages", verb, stage, *words, *place.at, LOGNAME="bob")
+    assert (done.exit_code, one_line(done.stderr)) == (6, True)
+    assert "'bob' is neither that user nor in a group of that name; to answer in that name: --by ann" in done.stderr
+
+
+def test_the_id_of_a_flow_or_a_task_instead_of_a_stage_names_the_stages_that_wait(place: Place) -> None:
+    flow, stage = waiting(place)
+    task = place.engine.members(flow)[0].id
+    for id_, what in ((flow, "flow"), (flow[-8:], "flow"), (task, "task")):
+        done = called("stages", "approve", id_, *place.at)
+        assert (done.exit_code, one_line(done.stderr)) == (4, True)
+        assert f"it is a {what}, and these of its stages wait: {flow}/ask" in done.stderr
+    told("stages", "skip", stage, *place.at, "--by", "ann")
+    assert f"none of its stages waits; it has: {flow}/ask" in called("stages", "approve", flow, *place.at).stderr
+    single = submit(place.engine)
+    assert "it is a" not in called("stages", "approve", single, *place.at).stderr
 
 
 def test_the_input_of_an_approval_must_fit_its_form(place: Place) -> None:
@@ -58,6 +80,10 @@ def test_a_stage_is_skipped_once(place: Place) -> None:
 
 def test_a_stage_is_cancelled_for_a_reason(place: Place) -> None:
     flow = place.flow()
+    take(place.engine)
+    asked = called("stages", "cancel", f"{flow}/fetch", *place.at).stdout
+    assert "1 running task was asked to stop" in asked
+    assert "`onetray stages cancel" in asked
     answer = told("stages", "cancel", f"{flow[-8:]}/fetch", *place.at, "--hard", "--reason", "not needed")
     assert (answer["state"], answer["was"]) == ("cancelled", "pending")
     assert place.engine.flow(flow).state == "cancelled"

@@ -79,6 +79,13 @@ def test_of_several_worker_processes_one_removes_old_jobs(monkeypatch: pytest.Mo
     assert [" ".join(command).count("--retention off") for command in started] == [0, 1, 1]
 
 
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_queues_are_separated_by_commas(command: str) -> None:
+    done = called(command, "--app", "shop:app", "--queues", "mail slow,post")
+    assert (done.exit_code, one_line(done.stderr)) == (2, True)
+    assert "separate queues by commas, --queues mail,slow,post; a queue whose name is 'mail slow'" in done.stderr
+
+
 def test_a_retention_that_is_no_length_of_time_is_refused_in_one_line() -> None:
     done = called("worker", "--app", "shop:app", "--retention", "soon")
     assert (done.exit_code, one_line(done.stderr)) == (2, True)

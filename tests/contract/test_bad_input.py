@@ -273,6 +273,25 @@ def test_a_delay_and_a_time_together_are_refused(engine: Engine) -> None:
         assert refused.value.field == "run_at"
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"labels": {"team": 5}}, "the label 'team' must be text, not int"),
+        ({"labels": {5: "a"}}, "the name of a label must be text, not int"),
+        ({"labels": {"team": "a\nb"}}, "the label 'team' must be printable"),
+        ({"labels": ["team"]}, 'labels must be an object of texts, as {"team": "a"}'),
+        (
+            {"run_at": "tomorrow"},
+            "run_at must be microseconds since the epoch, not 'tomorrow'; an app also takes an aware datetime",
+        ),
+    ],
+)
+def test_labels_and_times_say_what_they_must_be(shared_engine: Engine, fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        shared_engine.submit("mail", **fields)
+    assert (refused.value.field, says in str(refused.value)) == (next(iter(fields)), True)
+
+
 def test_the_level_and_the_data_of_a_line_are_named(engine: Engine) -> None:
     made_ = in_state(engine, "running")
     for line, field in ((("x" * 21, "a", None), "lines.level"), (("info", "a", NAN), "lines.data")):

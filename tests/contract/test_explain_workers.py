@@ -9,6 +9,7 @@ from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.task import Blocker
 from onetray.engine import Engine
 from onetray.explain.flows import SCANNED_TASKS
+from onetray.explain.tasks import is_claimable
 from tests.support.cases import each_case
 from tests.support.listening import register
 from tests.support.tasks import submit
@@ -88,10 +89,62 @@ def test_a_worker_that_stops_claims_nothing_more(engine: Engine) -> None:
     assert (found.code, "worker 'w7' is stopping" in found.message) == ("no_worker", True)
 
 
-def test_a_worker_that_has_left_does_not_listen(engine: Engine) -> None:
+def test_a_worker_that_has_stopped_is_said_to_have_stopped_and_when(engine: Engine, clock: VirtualClock) -> None:
     register(engine, "mail", name="w7")
+    submitted(engine, priority=5)
+    engine.claim(worker="w7", queue="mail")
     engine.worker_leave("w7")
-    assert only(engine.explain(submitted(engine))).code == "no_worker"
+    clock.advance(120)
+    engine.worker_leave("w7")
+    found = only(engine.explain(submitted(engine)))
+    assert (found.code, "no worker is alive; worker 'w7' stopped 2 min ago: start one" in found.message) == (
+        "no_worker", True,
+    )  # fmt: skip
+    assert "unregistered" not in found.facts
+    register(engine, "mail", name="w7")
+    assert engine.explain(submitted(engine)) == []
+
+
+def test_workers_without_a_free_slot_are_busy_and_the_oldest_of_their_tasks_is_named(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    register(engine, "mail", name="w1", kinds=("send",), concurrency=2, running=2)
+    register(engine, "mail", "post", name="w2", concurrency=3, running=3)
+    register(engine, "mail", name="w3", kinds=("other",), concurrency=1, running=0)
+    old, new = submitted(engine, kind="report"), submitted(engine)
+    for worker, kind in (("w2", "report"), ("w1", "send")):
+        (held,) = engine.claim(worker=worker, queue="mail", kinds=(kind,))
+        engine.start(held)
+        clock.advance(60)
+    task = submitted(engine)
+    found = only(engine.explain(task))
+    assert found.code == "workers_busy"
+    assert found.message == (
+        f"all 2 workers that claim from queue 'mail' are busy: 5 slots are taken; the oldest running task is {old} "
+        "(report), which started 2 min ago: wait, or start another worker, "
+        "`onetray worker --app MODULE:APP --queues mail`"
+    )
+    assert (found.facts["workers"], found.facts["slots"], found.facts["oldest_running"]["id"]) == (2, 5, old)
+    assert is_claimable([found])
+    register(engine, "mail", "post", name="w2", concurrency=3, running=2)
+    assert engine.explain(task) == []
+    assert engine.explain(new)[0].code == "running"
+
+
+def test_a_busy_worker_is_no_reason_of_a_task_that_waits_for_something_else(engine: Engine) -> None:
+    register(engine, "mail", name="w1", running=1)
+    assert [b.code for b in engine.explain(submitted(engine, delay_s=60))] == ["delayed"]
+    (found,) = engine.explain(submitted(engine))
+    assert found.message.startswith("the worker that claims from queue 'mail' is busy: 1 slot is taken: wait, or")
+
+
+def test_a_stage_that_has_not_begun_says_that_all_workers_are_busy(engine: Engine) -> None:
+    register(engine, running=1)
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x"), TaskSpec("x")])])
+    assert [b.code for b in engine.explain(flow.id)] == ["pending", "workers_busy"]
+    (held,) = engine.claim(worker="listener")
+    engine.start(held)
+    assert [b.code for b in engine.explain(flow.id)] == ["running"]
 
 
 def test_who_claims_without_a_registration_may_come_again(engine: Engine, clock: VirtualClock) -> None:
@@ -124,7 +177,11 @@ def test_a_task_that_waits_for_something_else_lacks_a_worker_besides(engine: Eng
     delayed = submitted(engine, delay_s=60)
     assert [b.code for b in engine.explain(delayed)] == ["delayed", "no_worker"]
     engine.pause_queue("mail", by="ann")
-    assert [b.code for b in engine.explain(submitted(engine))] == ["queue_paused", "no_worker"]
+    engine.open_breaker("send", for_s=60, by="ann")
+    paused, breaker, missing = engine.explain(submitted(engine))
+    assert (paused.code, breaker.code, missing.code) == ("queue_paused", "breaker_open", "no_worker")
+    assert paused.message == "the queue mail was paused by ann: resume it, `onetray queues resume mail`"
+    assert breaker.message.endswith("to close it now, `onetray breakers close send`")
 
 
 def test_a_task_that_somebody_holds_or_that_has_ended_lacks_no_worker(engine: Engine) -> None:
@@ -132,7 +189,8 @@ def test_a_task_that_somebody_holds_or_that_has_ended_lacks_no_worker(engine: En
     (held,) = engine.claim(worker="w", queue="mail")
     assert [b.code for b in engine.explain(task)] == ["assigned"]
     engine.pause(held, owner="ann", reason="asks")
-    assert [b.code for b in engine.explain(task)] == ["blocked"]
+    (blocked,) = engine.explain(task)
+    assert (blocked.code, blocked.facts["command"]) == ("blocked", f"onetray jobs resume {task}")
     engine.cancel(task)
     assert [b.code for b in engine.explain(task)] == ["cancelled"]
 
@@ -170,9 +228,16 @@ def test_a_large_stage_is_looked_at_from_its_end(engine: Engine) -> None:
     assert missing.facts["kind"] == "new"
 
 
-@pytest.mark.parametrize("queue", ["my mail", "a;rm -rf", "$(x)"])
-def test_a_command_can_be_pasted_whatever_the_name_of_the_queue(engine: Engine, queue: str) -> None:
-    assert only(engine.explain(submitted(engine, queue))).facts["command"].endswith(f"--queues '{queue}'")
+@pytest.mark.parametrize(
+    ("queue", "command"),
+    [
+        ("my mail", "ONETRAY_QUEUES='my mail' onetray worker --app MODULE:APP"),
+        ("a;rm -rf", "ONETRAY_QUEUES='a;rm -rf' onetray worker --app MODULE:APP"),
+        ("$(x)", "onetray worker --app MODULE:APP --queues '$(x)'"),
+    ],
+)
+def test_a_command_can_be_pasted_whatever_the_name_of_the_queue(engine: Engine, queue: str, command: str) -> None:
+    assert only(engine.explain(submitted(engine, queue))).facts["command"] == command
 
 
 def test_a_task_of_a_dead_worker_says_that_nobody_is_there_to_requeue_it(engine: Engine, clock: VirtualClock) -> None:

@@ -62,7 +62,9 @@ def test_a_paused_flow_says_who_paused_it(engine: Engine) -> None:
     engine.pause_flow(flow.id, actor_name="bob")
     (blocker,) = engine.explain(flow.tasks[0])
     assert (blocker.code, blocker.held_by) == ("flow_paused", "user:bob")
-    assert codes(engine.explain(flow.id))[0] == "flow_paused"
+    for found in (blocker, engine.explain(flow.id)[0]):
+        assert (found.code, found.facts["command"]) == ("flow_paused", f"onetray jobs resume {flow.id}")
+        assert found.message.endswith(f"was paused by user:bob: resume it, `onetray jobs resume {flow.id}`")
     engine.resume_flow(flow.id)
     assert engine.explain(flow.tasks[0]) == []
 
@@ -74,7 +76,16 @@ def test_a_stage_that_waits_says_who_has_to_approve_it_and_until_when(engine: En
         (blocker,) = engine.explain(asked)
         assert (blocker.code, blocker.held_by) == ("stage_waiting", "ann")
         assert blocker.ends_at == clock.now() + 60_000_000
-        assert "second pair of eyes" in blocker.message
+        command = f"onetray stages approve {flow.id}/a"
+        assert (blocker.facts["command"], blocker.message) == (
+            command, f"stage 'a' needs a second pair of eyes: ann has to approve it, `{command}`",
+        )  # fmt: skip
+
+
+def test_the_command_of_an_approval_can_be_pasted_and_asks_for_the_input_of_a_form(engine: Engine) -> None:
+    gate = Approval(owner="ann", form={"type": "object"})
+    flow = engine.submit_flow("f", [StageSpec("final check", [TaskSpec("x")], approval=gate)])
+    assert engine.explain(flow.id)[0].facts["command"] == f"onetray stages approve '{flow.id}/final check' --input JSON"
 
 
 def test_a_condition_that_is_being_decided_names_its_control_task(engine: Engine) -> None:
@@ -112,7 +123,9 @@ def test_a_flow_that_stands_still_names_the_tasks_that_somebody_holds(engine: En
     flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x", name="one")])])
     engine.pause(engine.claim(worker="w")[0], owner="zed", reason="needs a key")
     (blocker,) = engine.explain(flow.id)
-    assert (blocker.code, blocker.held_by, blocker.facts) == ("blocked", "zed", {"task": flow.tasks[0]})
+    assert (blocker.code, blocker.held_by, blocker.facts) == (
+        "blocked", "zed", {"task": flow.tasks[0], "command": f"onetray jobs resume {flow.tasks[0]}"},
+    )  # fmt: skip
 
 
 def test_a_delayed_task_of_a_later_stage_gives_both_reasons(engine: Engine, clock: VirtualClock) -> None:

@@ -81,7 +81,9 @@ def test_a_deadline_ends_a_paused_task(engine: Engine, clock: VirtualClock, paus
 def test_a_resume_twice_is_refused(engine: Engine, paused: str) -> None:
     made = in_state(engine, paused)
     engine.resume(made.id)
-    with pytest.raises(IllegalTransition, match="queued cannot resume"):
+    with pytest.raises(
+        IllegalTransition, match="the task is queued and cannot be resumed; allowed to a user now: cancel"
+    ):
         engine.resume(made.id)
 
 

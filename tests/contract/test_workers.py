@@ -71,6 +71,14 @@ def test_a_worker_that_leaves_is_not_listed(engine: Engine) -> None:
     assert engine.workers() == []
 
 
+def test_a_worker_that_comes_back_has_its_own_start(engine: Engine, clock: VirtualClock) -> None:
+    engine.worker_beat(BEAT)
+    engine.worker_leave("w1")
+    clock.advance(10)
+    engine.worker_beat(BEAT)
+    assert [(w.started_at, w.alive) for w in engine.workers()] == [(clock.now(), True)]
+
+
 def test_the_newest_worker_is_listed_first(engine: Engine, clock: VirtualClock) -> None:
     for name in ("b", "a", "c"):
         engine.worker_beat(replace(BEAT, name=name))

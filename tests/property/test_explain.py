@@ -123,7 +123,8 @@ def test_a_paused_task_names_who_has_to_resume_it(engine: Engine, clock: Virtual
     engine.pause(engine.claim(worker="wes")[0], owner="ann", reason="which colour?", state=state)
     found = only(engine.explain(task))
     assert (found.code, found.held_by, found.ends_at) == (state, "ann", due)
-    assert found.facts == {"reason": "which colour?"}
+    command = f"onetray jobs resume {task}{' --input JSON' if state == 'waiting_input' else ''}"
+    assert found.facts == {"reason": "which colour?", "command": command}
     clock.advance(500)
     assert only(engine.explain(task)).facts["overdue"]
 
@@ -192,7 +193,10 @@ def test_an_open_breaker_is_named_with_its_reason_and_its_end(engine: Engine, cl
     engine.open_breaker("mail", for_s=60, by="ann", why="the server is down")
     found = only(engine.explain(task))
     assert (found.code, found.held_by, found.ends_at) == ("breaker_open", "ann", clock.now() + 60 * SECOND)
-    assert found.facts == {"kind": "mail", "since": clock.now(), "probing": False, "why": "the server is down"}
+    assert found.facts == {
+        "kind": "mail", "since": clock.now(), "probing": False, "why": "the server is down",
+        "command": "onetray breakers close mail",
+    }  # fmt: skip
     assert codes(engine.explain(later)) == ["delayed", "breaker_open"]
     engine.close_breaker("mail")
     assert engine.explain(task) == []

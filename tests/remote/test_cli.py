@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from tests.cli.run import called, told
 from tests.remote.conftest import at_work
 from tests.support.engines import migrated_sqlite
@@ -57,6 +58,23 @@ def test_a_token_that_may_only_submit_need_not_know_the_kinds(tmp_path: Path) ->
         done = called("submit", "mail", "--database", server.url, ONETRAY_TOKEN=token)
         assert done.exit_code == 0, done.stderr
         assert [job.kind for job in engine.jobs().jobs] == ["mail"]
+
+
+def test_a_token_is_asked_for_by_its_variable_and_one_that_allows_too_little_is_exit_code_6(tmp_path: Path) -> None:
+    with at_work(migrated_sqlite(tmp_path)) as (engine, server):
+        token = engine.tokens.create("bob", ("read", "operate")).text
+        stage = engine.submit_flow("pay", [StageSpec("ask", [TaskSpec("pay")], approval=Approval(owner="ann"))]).stages[
+            0
+        ]
+        at = ("--database", server.url)
+        for words, variable, says in (
+            (("jobs", "list"), "", "the server needs a token: set ONETRAY_TOKEN"),
+            (("jobs", "list"), "ot_x_y", "; the token comes from ONETRAY_TOKEN"),
+            (("submit", "mail", "--unknown-kind"), token, "scope submit"),
+            (("stages", "approve", stage), token, "'bob' is neither that user nor in a group of that name (database"),
+        ):
+            done = called(*words, *at, ONETRAY_TOKEN=variable)
+            assert (done.exit_code, says in done.stderr) == (6, True), done.stderr
 
 
 @pytest.mark.parametrize("words", [("migrate",), ("verify",), ("prune", "--older-than", "1d", "--yes")])

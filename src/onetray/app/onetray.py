@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from onetray.app.job import Job, job_by_id
 from onetray.app.rules import FlowRules, Options, TaskRules, WorkerRules, known
 from onetray.app.tasks import TaskDefinition, declare
-from onetray.config import Limits, plain_url
+from onetray.config import Limits, hide_password, plain_url
 from onetray.domain.checks import text
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable, short_repr
 from onetray.domain.verbs import SubmitMany
@@ -75,6 +75,10 @@ class Onetray:
         self._engine: EngineApi | None = None
         self._opening = threading.Lock()
         self._opened_in = 0
+
+    def __repr__(self) -> str:
+        declared = [f"{name}: {', '.join(of)}" for name, of in (("tasks", self.tasks), ("flows", self.flows)) if of]
+        return f"<app {'; '.join([hide_password(self.database), f'namespace {self.namespace}', *declared])}>"
 
     # Declaring.
 

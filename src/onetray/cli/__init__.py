@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from shlex import quote
 from typing import Any
 
 import click
 
 from onetray import __version__
-from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
+from onetray.domain.errors import Conflict, Forbidden, InvalidInput, NotApprover, NotFound, OnetrayError, Unauthorized
 
-OK, CHECK_FAILED, USAGE, DATABASE, ABSENT, REFUSED = range(6)
+OK, CHECK_FAILED, USAGE, DATABASE, ABSENT, REFUSED, NOT_PERMITTED = range(7)
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """The exit codes that a shell reports after SIGINT and SIGPIPE."""
 SOURCES = "onetray.sources"
@@ -29,9 +30,10 @@ Exit codes:
   0  success
   1  a check failed: a broken rule, a missing migration, a job that failed
   2  wrong usage or invalid input
-  3  the database cannot be reached or is not set up
-  4  no such job, stage or task
+  3  the database or the server cannot be reached or is not set up
+  4  no such job, stage, task, flow, queue or token
   5  the lifecycle does not allow this now
+  6  not permitted: by the token, or to anybody but the approver
 """
 
 COMMANDS = {
@@ -104,6 +106,14 @@ class Cli(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {name!r}.{_nearest_command(name)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, SUMMARIES.get(name) or summary_of(self, ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
@@ -135,6 +145,13 @@ class Cli(click.Group):
         if not standalone_mode:
             return run()
         sys.exit(_exit_code(run))
+
+
+def _nearest_command(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, 3, cutoff=0.7)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def summary_of(group: click.Group, ctx: click.Context, name: str) -> str:
@@ -187,10 +204,17 @@ class Refused(click.ClickException):
     exit_code = REFUSED
 
 
+class NotPermitted(click.ClickException):
+    """The token or the approval does not allow the command. The message says who may, or what to pass."""
+
+    exit_code = NOT_PERMITTED
+
+
 def _print_error(error: click.ClickException) -> None:
     message = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        message = f"{message.rstrip('.')}. Try '{error.ctx.command_path} --help'"
+        end = "" if message.endswith(("?", "?)")) else "."
+        message = f"{message.rstrip('.')}{end} Try '{error.ctx.command_path} --help'"
     click.echo(f"onetray: {message}", err=True)
 
 
@@ -205,6 +229,8 @@ def _known_errors(ctx: click.Context) -> Iterator[None]:
         raise Absent(f"{e}{_where(ctx)}") from e
     except Conflict as e:
         raise Refused(_with_allowed(e)) from e
+    except (Unauthorized, Forbidden) as e:
+        raise NotPermitted(f"{_not_permitted(ctx, e)}{_where(ctx)}") from e
     except OnetrayError as e:
         raise DatabaseUnusable(f"{e}{_where(ctx)}") from e
     except Exception as e:
@@ -218,6 +244,19 @@ def _where(ctx: click.Context) -> str:
     """Which database it was, and who named it: it may not be the one that the user meant."""
     sources = ctx.meta.get(SOURCES, {})
     return f" (database {sources['url']}, from {sources['database']})" if {"url", "database"} <= set(sources) else ""
+
+
+def _not_permitted(ctx: click.Context, e: Unauthorized | Forbidden) -> str:
+    """The error's message, with what the user can pass to be permitted."""
+    if isinstance(e, NotApprover) and not ctx.meta.get(SOURCES, {}).get("url", "").startswith("http"):
+        return f"{e}; to answer in that name: --by {quote(e.owner)}"
+    if not isinstance(e, Unauthorized):
+        return str(e)
+    if ctx.invoked_subcommand == "worker":
+        return f"{e}; the token comes from --token or ONETRAY_TOKEN"
+    if os.environ.get("ONETRAY_TOKEN"):
+        return f"{e}; the token comes from ONETRAY_TOKEN"
+    return "the server needs a token: set ONETRAY_TOKEN; `onetray token create` with its database creates one"
 
 
 def _with_allowed(e: Conflict) -> str:

@@ -27,7 +27,7 @@ Read = Callable[["EngineApi", str], Sequence[tuple[str, str]]]
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script with which SHELL completes commands, options, and ids and names from the database.
+    """Print a script that makes your shell complete commands, options, and ids and names from the database.
 
     \b
     bash: onetray completion bash >> ~/.bashrc

@@ -11,7 +11,7 @@ import click
 from onetray.cli.options import json_option
 from onetray.cli.output import print_json
 from onetray.cli.tables import one_line
-from onetray.cli.target import app_values, remember_app
+from onetray.cli.target import app_values, named_app, remember_app
 from onetray.config import hide_password
 
 if TYPE_CHECKING:
@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print each setting and its source.")
-@click.option("--database", metavar="URL", help="A database, as for other commands: shows that it takes precedence.")
-@click.option("--namespace", metavar="NAME", help="A namespace, likewise.")
-@click.option("--app", metavar="MODULE:APP", expose_value=False, callback=remember_app, help="An app, likewise.")
+@click.option("--database", metavar="URL", help="Print the settings as they are with this --database.")
+@click.option("--namespace", metavar="NAME", help="Print them as they are with this --namespace.")
+@click.option(
+    "--app",
+    metavar="MODULE:APP",
+    expose_value=False,
+    callback=remember_app,
+    help="Print them as they are with this --app.",
+)
 @click.option("--env", "as_variables", is_flag=True, help="Print environment variables instead, for a shell.")
 @click.option("--show-password", is_flag=True, help="Print the database's URL with its password.")
 @json_option
@@ -34,7 +40,8 @@ def config(database: str | None, namespace: str | None, as_variables: bool, show
     """
     from onetray.settings import load
 
-    settings = list(_with_app(load({"database": database, "namespace": namespace}).origins))
+    app = named_app(click.get_current_context())
+    settings = list(_with_app(load({"database": database, "namespace": namespace, "app": app}).origins))
     if not show_password:
         settings = [_without_password(s) for s in settings]
     if as_json:

@@ -93,9 +93,9 @@ def print_findings(findings: Findings) -> None:
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit with 1 if a migration is missing.")
 @click.pass_context
 def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) -> None:
-    """Bring the database's schema up to date. Does nothing if it is.
+    """Bring the database's schema up to date. Does nothing if it is up to date already.
 
-    Creates a SQLite file that does not exist.
+    A SQLite file that does not exist is created.
     """
     from onetray.store.schema import migrations
 
@@ -105,6 +105,7 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
             raise DatabaseUnusable(
                 f"the schema is at version {version}, but this onetray supports {known[-1]}: install a newer onetray"
             )
+        is_new = version == 0
         missing = [number for number in known if number > version]
         applied = [] if only_check else store.migrate()
         version = store.version()
@@ -112,14 +113,17 @@ def migrate(ctx: click.Context, database: str, as_json: bool, only_check: bool) 
     if as_json:
         print_json({"database": absolute(database), "version": version, "applied": applied, "missing": missing})
     else:
-        click.echo(_migration_summary(absolute(database), version, applied, missing))
+        click.echo(_migration_summary(absolute(database), version, applied, missing, is_new=is_new))
     if missing:
         ctx.exit(CHECK_FAILED)
 
 
-def _migration_summary(url: str, version: int, applied: list[int], missing: list[int]) -> str:
+def _migration_summary(url: str, version: int, applied: list[int], missing: list[int], *, is_new: bool) -> str:
     if missing:
-        return f"{url}: at version {version}, missing {_numbers(missing)}: run `onetray migrate --database {url}`"
+        problem = "not set up yet" if is_new else f"at version {version}, missing {_numbers(missing)}"
+        return f"{url}: {problem}: run `onetray migrate --database {url}`"
+    if applied and is_new:
+        return f"{url}: set up at version {version}"
     if applied:
         return f"{url}: applied {_numbers(applied)}, now at version {version}"
     return f"{url}: up to date at version {version}"

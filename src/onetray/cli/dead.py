@@ -29,12 +29,12 @@ PAGE = 500
 
 @click.group(short_help="List dead letters and redrive them.")
 def dead() -> None:
-    """List dead letters (tasks that used up their attempts) and run them again."""
+    """List dead letters, which are tasks that have used up their attempts, and run them again."""
 
 
 def _filters(command: Any) -> Any:
     for option in (
-        click.option("--error", metavar="TEXT", help='Only letters whose "Class: message" contains this.'),
+        click.option("--error", metavar="TEXT", help='Only letters whose error, as "Class: message", contains this.'),
         click.option("--reason", metavar="CODE", help="Only letters with this reason code."),
         click.option("--kind", shell_complete=complete_kinds, help="Only letters of this kind of task."),
     ):
@@ -66,26 +66,28 @@ def list_(
         rows: list[Any] = read(**filters, limit=limit, namespace=namespace)
     if as_json:
         print_json_list("dead_letters" if each else "groups", rows, limit)
-    elif each:
-        _print_letters(rows, now)
-    else:
-        _print_groups(rows, now)
+        return
+    empty = "no dead letters match" if kind or reason or error else "there are no dead letters"
+    empty += "" if redriven else "; --redriven includes those that were redriven"
+    (_print_letters if each else _print_groups)(rows, now, empty)
 
 
-def _print_groups(groups: list[Any], now: int) -> None:
+def _print_groups(groups: list[Any], now: int, empty: str | None = None) -> None:
     print_table(
         ("count", "kind", "reason", "error", "oldest", "newest"),
         [
             (f"{g.count:,}", g.kind, g.reason_code, _error(g), moment(g.oldest_at, now), moment(g.newest_at, now))
             for g in groups
         ],
+        empty=empty,
     )
 
 
-def _print_letters(letters: list[Any], now: int) -> None:
+def _print_letters(letters: list[Any], now: int, empty: str | None = None) -> None:
     print_table(
-        ("id", "kind", "reason", "error", "set aside", "redriven as"),
+        ("id", "kind", "reason", "error", "dead-lettered", "redriven as"),
         [(x.id, x.kind, x.reason_code, _error(x), moment(x.created_at, now), x.successor_id) for x in letters],
+        empty=empty,
     )
 
 
@@ -97,7 +99,7 @@ def _error(letter: DeadGroup | DeadLetterSummary) -> str:
 @click.argument("id", shell_complete=complete_dead)
 @common
 def show(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Show a dead letter: why the task was set aside, its last error and its payload."""
+    """Show a dead letter: why the task was dead-lettered, its last error and its payload."""
     with opened(database) as engine:
         located, now = engine.locate(id, among=("task",), namespace=namespace), engine.now()
         letters = engine.dead_letters(located.id, namespace=namespace)
@@ -109,12 +111,14 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
         print_json({**jsonable(letter), "kind": task.kind, "payload": task.payload})
         return
     facts: Facts = [
-        ("task", letter.task_id), ("kind", task.kind), ("reason", letter.reason_code), ("at", letter.stage),
-        *error_facts(letter.last_error), ("attempts", letter.attempts),
-        ("set aside", moment(letter.created_at, now)), ("last worker", letter.last_owner),
-        ("its lease", moment(letter.last_lease_expires_at, now)), ("correlation", letter.correlation_id),
+        ("task", letter.task_id), ("kind", task.kind), ("reason", letter.reason_code),
+        ("failed during", letter.stage), *error_facts(letter.last_error),
+        ("attempts", f"{letter.attempts} of {task.max_attempts}"), ("dead-lettered", moment(letter.created_at, now)),
+        ("last worker", letter.last_owner), ("last lease until", moment(letter.last_lease_expires_at, now)),
+        ("correlation", letter.correlation_id if letter.correlation_id != letter.task_id else None),
         ("trace", letter.trace_id), ("payload", as_text(task.payload)), ("payload hash", letter.payload_hash),
         ("redriven as", letter.successor_id),
+        ("run it again", None if letter.successor_id else f"onetray dead redrive {letter.task_id}"),
     ]  # fmt: skip
     print_facts(facts)
 
@@ -122,9 +126,17 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
 @dead.command(short_help="Run dead letters again.")
 @click.argument("id", required=False, shell_complete=complete_dead)
 @_filters
-@click.option("--all", "all_", is_flag=True, help="Every letter that matches the filters; without filters, every one.")
-@click.option("--delay", metavar="AGE", type=age, default=0.0, help="Run no sooner than after this time: 90s, 15m, 2h.")
-@click.option("--keep-attempts", is_flag=True, help="Count the attempts so far against the budget of the new task.")
+@click.option(
+    "--all",
+    "all_",
+    is_flag=True,
+    help="Redrive every letter that matches the filters, or every letter if there are none.",
+)
+@click.option("--delay", metavar="AGE", type=age, default=0.0, help="Wait this long before they may run: 90s, 15m, 2h.")
+@click.option(
+    "--keep-attempts", is_flag=True, help="Let the new task start with the attempts that the old one has used."
+)
+@click.option("--dry-run", is_flag=True, help="With --all: change nothing, print what matches.")
 @yes_option
 @common
 @click.pass_context
@@ -137,32 +149,42 @@ def redrive(
     all_: bool,
     delay: float,
     keep_attempts: bool,
+    dry_run: bool,
     yes: bool,
     database: str,
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Run the dead letter with this ID again, or with --all every one that matches the filters.
+    """Run one dead letter again, or with --all every one that matches the filters.
 
-    Each becomes a new task that is linked to the old one. With --all it first lists the letters in groups, and asks.
-    Letters of flows that have ended are skipped then: retry those flows instead. With an ID, the letter of a flow that
-    has ended runs in a new flow, to which what has succeeded of its stage is carried over.
+    Each becomes a new task that is linked to the old one.
+
+    With --all, it lists the letters in groups and asks for confirmation. It skips letters of ended flows: retry those
+    flows instead.
+
+    With the ID of a letter of an ended flow, it starts a new flow from that letter's stage. Tasks of the stage that
+    have succeeded are carried over and do not run again.
     """
     options: dict[str, Any] = {"delay_s": delay, "keep_attempts": keep_attempts, **acting_user()}
     filters: dict[str, Any] = {"kind": kind, "reason": reason, "error": error}
     if (id is None) != all_ or (id is not None and any(filters.values())):
         raise click.UsageError("pass one ID, or --all with any of --kind, --reason and --error")
+    if dry_run and not all_:
+        raise click.UsageError("--dry-run needs --all: an ID names one letter")
     with opened(database) as engine:
         if id is not None:
             located = engine.locate(id, among=("task",), namespace=namespace)
             print_result(engine.redrive(located.id, namespace=namespace, **options), as_json, new=True)
             return
         groups = engine.dead_groups(**filters, limit=1_000, namespace=namespace)
-        if groups and not yes and not as_json:
+        if groups and not as_json and (dry_run or not yes):
             _print_groups(groups, engine.now())
         total = sum(g.count for g in groups)
         if not total and not as_json:
             click.echo("no dead letter matches")
+            return
+        if dry_run:
+            _print_dry_run(_left_out(engine, filters, namespace), total, as_json)
             return
         if total:
             confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
@@ -188,11 +210,7 @@ def _redrive_all(
 
     outcome = Outcome()
     for page in _pages(engine, filters, namespace):
-        # Such a redrive makes a new flow. Whether it includes the other letters depends on the flow's roll-up.
-        of_ended_flows = [letter for letter in page if letter.flow_finished_at is not None]
-        outcome.left += len(of_ended_flows)
-        outcome.flows |= {letter.flow_id for letter in of_ended_flows if letter.flow_id is not None}
-        letters = [letter for letter in page if letter.flow_finished_at is None]
+        letters = _take(page, outcome)
         commands = [Redrive(task=x.id, namespace=namespace, **options) for x in letters]
         for letter, verdict in zip(letters, engine.run(commands), strict=True):
             if verdict.error is None:
@@ -203,6 +221,23 @@ def _redrive_all(
     return outcome
 
 
+def _left_out(engine: EngineApi, filters: dict[str, Any], namespace: str) -> Outcome:
+    """The letters that a redrive would skip, and their flows."""
+    outcome = Outcome()
+    for page in _pages(engine, filters, namespace):
+        _take(page, outcome)
+    return outcome
+
+
+def _take(page: list[DeadLetterSummary], outcome: Outcome) -> list[DeadLetterSummary]:
+    """The letters to redrive. Those of ended flows are only counted."""
+    # Such a redrive makes a new flow. Whether it includes the other letters depends on the flow's roll-up.
+    of_ended_flows = [letter for letter in page if letter.flow_finished_at is not None]
+    outcome.left += len(of_ended_flows)
+    outcome.flows |= {letter.flow_id for letter in of_ended_flows if letter.flow_id is not None}
+    return [letter for letter in page if letter.flow_finished_at is None]
+
+
 def _pages(engine: EngineApi, filters: dict[str, Any], namespace: str) -> Iterator[list[DeadLetterSummary]]:
     """All letters, ordered by key, so that a task that is dead-lettered again meanwhile is not redriven twice."""
     after = 0
@@ -211,17 +246,31 @@ def _pages(engine: EngineApi, filters: dict[str, Any], namespace: str) -> Iterat
         yield page
 
 
-def _print_outcome(outcome: Outcome, as_json: bool) -> None:
-    flows = sorted(outcome.flows)
+def _print_dry_run(outcome: Outcome, total: int, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {"redriven": outcome.redriven, "refused": outcome.refused, "left": outcome.left, "flows_to_retry": flows}
-        )
+        print_json({"dry_run": True, "matched": total, **_counts(outcome)})
+        return
+    click.echo(f"would redrive {counted(total - outcome.left, 'dead letter')} and skip {outcome.left:,}")
+    _print_flows(outcome)
+
+
+def _print_outcome(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        print_json(_counts(outcome))
         return
     click.echo(f"redriven: {outcome.redriven:,}, refused: {len(outcome.refused):,}, skipped: {outcome.left:,}")
     for refusal in outcome.refused[:20]:
         click.echo(f"refused {refusal}", err=True)
-    if flows:
-        click.echo(
-            f"Skipped letters belong to {counted(len(flows), 'ended flow')}. Retry each: onetray jobs retry {flows[0]}"
-        )
+    _print_flows(outcome)
+
+
+def _counts(outcome: Outcome) -> dict[str, Any]:
+    flows = sorted(outcome.flows)
+    return {"redriven": outcome.redriven, "refused": outcome.refused, "left": outcome.left, "flows_to_retry": flows}
+
+
+def _print_flows(outcome: Outcome) -> None:
+    if outcome.flows:
+        first = min(outcome.flows)
+        flows = counted(len(outcome.flows), "ended flow")
+        click.echo(f"The skipped letters belong to {flows}. To retry such a flow: `onetray jobs retry {first}`")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @common
 @click.pass_context
 def doctor(ctx: click.Context, database: str, namespace: str, as_json: bool) -> None:
-    """Check Python, the database, its schema, clocks, queues, workers, and the rules on small databases.
+    """Check Python, the database, its schema, clocks, queues and workers, and the rules if the database is small.
 
     Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails. Changes nothing.
     """

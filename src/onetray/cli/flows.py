@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def flows() -> None:
     """List the flows that workers have declared; show, submit and forget one by its name.
 
-    A submit by name needs none of the app's code. The jobs themselves are listed by `onetray jobs list`.
+    To submit a flow by name, you do not need the app's code. To list flows that were submitted: `onetray jobs list`.
     """
 
 
@@ -30,7 +30,11 @@ def flows() -> None:
 @limit_option
 @common
 def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
-    """List the declared flows by name. Another version is one that workers have, or had, beside the current one."""
+    """List the declared flows by name.
+
+    If workers run different code, a flow has a second version: the last two columns show it, and when a worker last
+    declared it.
+    """
     with opened(database) as engine:
         listed, now = engine.declared_flows(namespace=namespace, limit=limit), engine.now()
     if as_json:
@@ -45,6 +49,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
             )
             for f in listed
         ],
+        empty="no flow is declared: a worker declares those of its app, `onetray worker --app MODULE:APP`",
     )  # fmt: skip
 
 
@@ -97,7 +102,7 @@ def _tasks(stage: DeclaredStage) -> str:
 @click.argument("name", shell_complete=complete_flows)
 @click.option("--config", type=json_value, metavar="JSON", help="The flow's config. Missing fields get their defaults.")
 @click.option("--priority", type=int, help="Higher runs sooner.")
-@click.option("--deadline", metavar="AGE", type=age, help="Instead of the declared deadline: 90s, 15m, 2h, 3d.")
+@click.option("--deadline", metavar="AGE", type=age, help="Replace the declared deadline: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
 @click.option("--alias", metavar="TEXT", help="An id of your own, unique in the namespace.")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def mcp(database: str, namespace: str, tools: str, read_only: bool, no_janitor: bool) -> None:
     """Serve the tools for agents over stdio, until the client closes stdin. MCP clients start this command themselves.
 
-    The database may be a server: then ONETRAY_TOKEN has the token. A SQLite file that does not exist is created.
+    The database may be a server: then the token comes from ONETRAY_TOKEN. A SQLite file that does not exist is created.
     A server offers the same tools at /mcp: see `onetray serve`.
     """
     try:

@@ -5,6 +5,7 @@ target.py decides which database that is. Imports are late, so that help is fast
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,6 +116,19 @@ def json_value(value: str) -> Any:
         return json.loads(value)
     except ValueError as e:
         raise click.BadParameter(f"not valid JSON ({e}); a string needs its own quotes: '\"text\"'") from None
+
+
+def queue_names(value: str) -> list[str]:
+    """The queues of "a,b:5". A blank within a name usually stands for a missing comma."""
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if len(name.split()) > 1:
+            parts = ",".join(value.replace(",", " ").split())
+            raise BadInput(
+                f"separate queues by commas, --queues {shlex.quote(parts)}; a queue whose name is {name!r} can only "
+                "be set in ONETRAY_QUEUES or onetray.toml"
+            )
+    return names
 
 
 def label(value: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from onetray.domain.clock import duration
 
 @click.group(short_help="List queues; pause and resume one.")
 def queues() -> None:
-    """List queues with their numbers of tasks; pause and resume a queue."""
+    """List queues with the number of their tasks; pause and resume a queue."""
 
 
 @queues.command("list", short_help="List the queues.")
@@ -29,7 +29,7 @@ def queues() -> None:
 def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
     """List the queues.
 
-    Ready tasks are claimable now, delayed tasks later; a worker has claimed the held tasks.
+    Workers can claim ready tasks now and delayed tasks later. Held tasks are claimed or running.
     """
     with opened(database) as engine:
         depths, now = engine.queues(namespace=namespace, limit=limit), engine.now()
@@ -46,6 +46,7 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
             )
             for q in depths
         ],
+        empty=f"there are no queues in the namespace {namespace}: the first task of a queue creates it",
     )  # fmt: skip
 
 
@@ -89,7 +90,10 @@ def _list_known(known: list[str]) -> str:
 @limit_option
 @common
 def workers(alive: bool, limit: int, database: str, namespace: str, as_json: bool) -> None:
-    """List the workers, newest first. The heartbeat of a silent worker is overdue: its tasks return to their queues."""
+    """List the workers, newest first.
+
+    A worker is silent if its heartbeat is overdue. Its tasks return to their queues when their leases expire.
+    """
     with opened(database) as engine:
         found, now = engine.workers(namespace=namespace, limit=limit), engine.now()
     listed = [w for w in found if w.alive or not alive]
@@ -106,6 +110,8 @@ def workers(alive: bool, limit: int, database: str, namespace: str, as_json: boo
             )
             for w in listed
         ],
+        empty=f"no worker of the namespace {namespace} is {'alive' if alive else 'registered'}: "
+        "start one with `onetray worker --app MODULE:APP`",
     )  # fmt: skip
 
 
@@ -130,6 +136,7 @@ def list_breakers(limit: int, database: str, namespace: str, as_json: bool) -> N
             (b.kind, b.state, b.failures, moment(b.opened_at, now), moment(b.open_until, now), b.opened_by, b.why)
             for b in listed
         ],
+        empty="there are no breakers: no task whose kind has breaker_failures in its policy has failed",
     )
 
 
@@ -160,7 +167,7 @@ def close(kind: str, database: str, namespace: str, as_json: bool) -> None:
 @click.command(short_help="Print the events of a namespace.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only events of this type: task.failed.")
 @click.option("--audit", is_flag=True, help="Only changes of queues, breakers and tokens.")
-@click.option("--tokens", is_flag=True, help="Events about tokens, too. A server needs the scope admin for it.")
+@click.option("--tokens", is_flag=True, help="Include events about tokens. On a server, this needs the scope admin.")
 @click.option(
     "--after", type=click.IntRange(0, 2**62), default=0, metavar="CURSOR", help="Begin after the event with this id."
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onetray.cli import BadInput
-from onetray.cli.options import app_options, database_of, database_option, opened_database, quiet_driver
+from onetray.cli.options import app_options, database_of, database_option, opened_database, queue_names, quiet_driver
 from onetray.cli.target import app_path, name_database, named_app, remember_app, use_app
 from onetray.config import BUILT_IN_DIALECTS
 
@@ -96,8 +96,8 @@ def up(
     path = app_path()
     if example and path != EXAMPLE:
         raise BadInput(ONE_APP)
-    queue_names = queues.split(",") if queues is not None else EXAMPLE_QUEUES if example else None
-    settings = _settings({**options, "app": path, "queues": queue_names})
+    names = queue_names(queues) if queues is not None else EXAMPLE_QUEUES if example else None
+    settings = _settings({**options, "app": path, "queues": names})
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings. --example runs an example")
     server = _server()

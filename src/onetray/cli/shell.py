@@ -10,14 +10,14 @@ import click
 
 from onetray import __version__
 from onetray.cli.options import database_option, namespace_option, opened_database
-from onetray.cli.target import SERVER, absolute, app_path, settings, source_of, use_app
+from onetray.cli.target import SERVER, app_path, name_database, remember_verbose, settings, use_app
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.engine.api import EngineApi
 
 HELP = """\
-  app            the app{app}; app.tasks and app.flows are what it declares
+  app            the app{app}; app.tasks and app.flows are what it declares{tasks}
   engine         its engine, with every verb and read: engine.queues(), engine.workers(), engine.cancel(id)
   job(id)        one job by its id, or by the first or last characters of it
   jobs(**filters) the newest jobs: jobs(states=["failed"], kind="mail", limit=20)
@@ -29,17 +29,25 @@ HELP = """\
 @database_option
 @namespace_option
 def shell(database: str, namespace: str) -> None:
-    """Open a Python shell in which `app`, `engine` and some helpers are defined. IPython is used if it is installed.
+    """Open a Python shell in which `app`, `engine`, the app's tasks and some helpers are defined. IPython is used if it
+    is installed.
 
-    The engine is not redacted. Without an app, `app` has no tasks. Statements can also be piped in.
+    A task has the name of its function: `send.submit(to="ann")`. The engine is not redacted. Without an app, `app` has
+    no tasks. Statements can also be piped in.
     """
     path = app_path()
+    # The database is always named: by this, not by the banner.
+    remember_verbose(click.get_current_context(), None, True)
     with _engine(database) as engine:
         app = _app(path, database, namespace)
         app.use(engine)
-        about = HELP.format(app=f" {path}" if path else ", without tasks: pass --app", namespace=namespace)
-        banner = f"onetray {__version__}, database {absolute(database)}, from {source_of('database')}\n{about}"
-        _interact(_names(app, engine, namespace), banner)
+        helpers = _helpers(app, engine, namespace)
+        tasks = {name: task for name, task in _tasks_by_function(app).items() if name not in helpers}
+        about = HELP.format(
+            app=f" {path}" if path else ", without tasks: pass --app", namespace=namespace,
+            tasks=f"\n  {', '.join(tasks):<14} its tasks, as in {next(iter(tasks))}.submit(…)" if tasks else "",
+        )  # fmt: skip
+        _interact({**tasks, **helpers}, f"onetray {__version__}\n{about}")
 
 
 @contextmanager
@@ -50,6 +58,7 @@ def _engine(database: str) -> Iterator[EngineApi]:
         return
     from onetray.remote.engine import RemoteEngine
 
+    name_database(database)
     with RemoteEngine(database, config=settings().engine) as remote:
         remote.introduce(patience_s=0.0)
         yield remote
@@ -66,7 +75,13 @@ def _app(path: str | None, database: str, namespace: str) -> Onetray:
     return app
 
 
-def _names(app: Onetray, engine: EngineApi, namespace: str) -> dict[str, Any]:
+def _tasks_by_function(app: Onetray) -> dict[str, Any]:
+    """The tasks by the names of their functions. A name that several tasks share means none of them."""
+    functions = [task.function.__name__ for task in app.tasks.values()]
+    return {task.function.__name__: task for task in app.tasks.values() if functions.count(task.function.__name__) == 1}
+
+
+def _helpers(app: Onetray, engine: EngineApi, namespace: str) -> dict[str, Any]:
     def job(id: str) -> Any:
         """The job of an id, or of its first or last characters."""
         return app.job(engine.locate(id, among=("task", "flow"), namespace=namespace).id)

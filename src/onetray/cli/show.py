@@ -74,7 +74,8 @@ def progress_text(p: Progress) -> str:
         current = [(i, s) for i, s in enumerate(p.stages, 1) if s.name == p.current_stage and s.finished_at is None]
         parts += [f"stage {i} of {len(p.stages)}: {stage.name}" for i, stage in current]
         parts.append(f"{p.counts.done:,} of {counted(p.counts.total, 'task')}")
-    if p.reported is not None:
+    # A success may come before the last steps were reported: then the job is done all the same.
+    if p.reported is not None and (p.percentage < 100 or p.reported.total in (None, p.reported.done)):
         total = "" if p.reported.total is None else f" of {p.reported.total:g}"
         message = f": {p.reported.message}" if p.reported.message else ""
         parts.append(f"{p.reported.done:g}{total}{message}")
@@ -85,6 +86,7 @@ def print_stages(stages: Sequence[Stage], now: int) -> None:
     print_table(
         ("stage", "name", "state", "done", "waits for", "id"),
         [(s.order, s.name, state_of(s), f"{_done(s):,} of {s.counts.total:,}", _waits(s, now), s.id) for s in stages],
+        empty="the flow has no stages yet",
     )
 
 
@@ -112,6 +114,7 @@ def print_members(members: Sequence[MemberSummary], now: int) -> None:
             )
             for m in members
         ],
+        empty="no tasks match: `onetray stages list FLOW` counts those of each stage",
     )  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli import BadInput
+from onetray.cli import Absent, BadInput
 from onetray.cli.completion import complete_flow_jobs
-from onetray.cli.jobs.act import print_result, reason_option
+from onetray.cli.jobs.act import print_asked, print_result, reason_option
 from onetray.cli.options import acting_user, common, json_value, opened
 from onetray.cli.output import print_json_list
 from onetray.cli.show import print_stages
@@ -19,6 +19,8 @@ from onetray.cli.target import SERVER
 
 if TYPE_CHECKING:
     from onetray.engine.api import EngineApi
+
+SHOWN_STAGES = 20
 
 note_option = click.option("--note", help="A note, stored with the stage.")
 
@@ -54,9 +56,9 @@ def list_(flow: str, database: str, namespace: str, as_json: bool) -> None:
 def approve(
     stage: str, input_: Any, note: str | None, by: str | None, database: str, namespace: str, as_json: bool
 ) -> None:
-    """Approve STAGE, which waits for approval. It opens.
+    """Approve STAGE, which waits for approval. Its tasks then run.
 
-    Only the user or the group that it waits for may answer. A server knows them by the token.
+    Only the user or the group that it waits for may answer. A server takes the name from the token.
     """
     actor = _answering(by, database)
     with opened(database) as engine:
@@ -70,7 +72,7 @@ def approve(
 @by_option
 @common
 def reject(stage: str, reason: str, by: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Reject STAGE, which waits for approval. It fails."""
+    """Reject STAGE, which waits for approval. The stage then fails."""
     actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
@@ -83,7 +85,7 @@ def reject(stage: str, reason: str, by: str | None, database: str, namespace: st
 @by_option
 @common
 def skip(stage: str, note: str | None, by: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Skip STAGE, which waits or has not started. The next stage opens."""
+    """Skip STAGE, which waits or has not started. The flow continues with the next stage."""
     actor = _answering(by, database)
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
@@ -92,14 +94,20 @@ def skip(stage: str, note: str | None, by: str | None, database: str, namespace:
 
 @stages.command(short_help="Cancel a stage.")
 @click.argument("stage")
-@click.option("--hard", is_flag=True, help="Revoke leases at once instead of asking handlers to stop.")
+@click.option("--hard", is_flag=True, help="End running tasks at once instead of asking their handlers to stop.")
 @reason_option
 @common
 def cancel(stage: str, hard: bool, reason: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Cancel the open tasks of STAGE. The flow goes on, or ends, as the stage's on_failure says."""
+    """Cancel the open tasks of STAGE.
+
+    Without --hard, running tasks are asked to stop and have cancel_grace_s to do so. Whether the flow then continues
+    or ends depends on the stage's on_failure.
+    """
     with opened(database) as engine:
         id_ = stage_id(engine, stage, namespace)
         print_result(engine.cancel_stage(id_, hard=hard, cause=reason, namespace=namespace, **acting_user()), as_json)
+        if not hard and not as_json:
+            print_asked(engine.stage(id_, namespace=namespace).counts.held, f"onetray stages cancel {id_} --hard")
 
 
 def _answering(by: str | None, database: str) -> dict[str, str]:
@@ -115,9 +123,35 @@ def stage_id(engine: EngineApi, reference: str, namespace: str) -> str:
 
     flow, slash, name = reference.partition("/")
     if not slash:
-        return engine.locate(reference, among=("stage",), namespace=namespace).id
+        return _stage_of_id(engine, reference, namespace)
     stages = engine.stages(engine.locate(flow, among=("flow",), namespace=namespace).id, namespace=namespace)
     for stage in stages:
         if stage.name == name:
             return stage.id
     raise NotFound(f"the flow has no stage {name!r}; it has: {', '.join(s.name for s in stages[:20])}")
+
+
+def _stage_of_id(engine: EngineApi, id_: str, namespace: str) -> str:
+    from onetray.domain.errors import NotFound
+
+    try:
+        return engine.locate(id_, among=("stage",), namespace=namespace).id
+    except NotFound as e:
+        raise Absent(f"{e}{_instead(engine, id_, namespace)}") from e
+
+
+def _instead(engine: EngineApi, id_: str, namespace: str) -> str:
+    """What to pass instead of an id that is not a stage's: the waiting stages of the flow that it belongs to."""
+    from onetray.domain.errors import OnetrayError
+    from onetray.domain.lifecycle import WAITING
+
+    try:
+        located = engine.locate(id_, among=("flow", "task"), namespace=namespace)
+        flow = located.id if located.entity == "flow" else engine.task(located.id, namespace=namespace).job_id
+        stages = engine.stages(flow, namespace=namespace)
+    except OnetrayError:
+        return ""
+    waiting = [s for s in stages if s.state == WAITING]
+    found = "these of its stages wait" if waiting else "none of its stages waits; it has"
+    names = ", ".join(f"{flow}/{s.name}" for s in (waiting or stages)[:SHOWN_STAGES])
+    return f"; it is a {located.entity}, and {found}: {names}"

@@ -12,7 +12,7 @@ import click
 from onetray.cli import CHECK_FAILED, BadInput
 from onetray.cli.completion import complete_kinds, complete_queues
 from onetray.cli.format import age
-from onetray.cli.options import acting_user, common, json_value, opened
+from onetray.cli.options import acting_user, common, json_value, label, opened
 from onetray.cli.output import print_json
 from onetray.cli.target import absolute, app_path, use_app
 
@@ -34,25 +34,26 @@ DEFAULT_QUEUE = "default"
     "--queue", metavar="NAME", shell_complete=complete_queues, help="Use this queue instead of the task's own."
 )
 @click.option("--priority", type=int, help="Higher runs sooner.")
-@click.option("--delay", metavar="AGE", type=age, help="Run no sooner than after this time: 90s, 15m, 2h, 3d.")
+@click.option("--delay", metavar="AGE", type=age, help="Wait this long before it may run: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
 @click.option("--alias", metavar="TEXT", help="An id of your own, unique in the namespace.")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label. May be repeated.")
+@click.option("--label", "labels", metavar="NAME=VALUE", type=label, multiple=True, help="A label. May be repeated.")
 @click.option("--metadata", type=json_value, metavar="JSON", help="JSON that is stored with the job and shown.")
 @click.option("--correlation-id", metavar="ID", help="An id that related jobs share.")
 @click.option("--wait", is_flag=True, help="Follow its log and its progress until it has ended.")
 @click.option("--timeout", metavar="AGE", type=age, help="With --wait: the longest time to wait.")
 @common
 def submit(
-    kind: str, arguments: tuple[str, ...], unknown_kind: bool, payload: str | None, labels: tuple[str, ...], wait: bool,
+    kind: str, arguments: tuple[str, ...], unknown_kind: bool, payload: str | None,
+    labels: tuple[tuple[str, str], ...], wait: bool,
     timeout: float | None, database: str, namespace: str, as_json: bool, delay: float | None, **options: Any,
 ) -> None:  # fmt: skip
     """Submit a task of KIND, or a flow of that name.
 
-    With an app (--app, or the setting app), the app checks the arguments; a flow needs one. To submit a flow without
-    its app: `onetray flows submit`. Without an app, the kind must be known in the database: a worker has declared it,
-    or there is a job of it.
+    With an app (--app, or the setting app), the app checks the arguments. A flow needs its app; without it, use
+    `onetray flows submit`. A task needs no app if the database knows its kind: a worker has declared it, or there is a
+    job of it.
 
     A VALUE is JSON if it is valid JSON, and text otherwise: n=5 is a number, to=ann is text.
 
@@ -62,7 +63,7 @@ def submit(
     if delay is not None:
         fields["delay_s"] = delay
     if labels:
-        fields["labels"] = dict(_pair(label, "--label") for label in labels)
+        fields["labels"] = dict(labels)
     body = json_value(payload) if payload is not None else {n: _value(v) for n, v in map(_pair, arguments)}
     if payload is not None and arguments:
         raise BadInput("pass NAME=VALUE or --payload, not both")
@@ -159,10 +160,10 @@ def _submit(
     return job.id, job.entity, job.repeated
 
 
-def _pair(text: str, what: str = "an argument") -> tuple[str, str]:
+def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise BadInput(f"{what} must be NAME=VALUE, not {text!r}")
+        raise BadInput(f"an argument must be NAME=VALUE, not {text!r}")
     return name, value
 
 

@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: one line for each row; long cells are cut, ids never.
+"""Tables that fit the terminal: one line for each row; long cells are cut, ids and states never.
 
 Piped output is as wide as its content, so that grep sees everything.
 """
@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import click
 
 from onetray.cli.output import console, width
 
@@ -23,22 +25,26 @@ _ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str | None = None) -> None:
+    """Print a table. Without rows, print `empty` on stderr instead of its head."""
+    if not rows and empty is not None:
+        click.echo(empty, err=True)
+        return
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
     cells = [[one_line(value) for value in row] for row in rows]
     widths = [max(map(cell_len, (name, *(row[i] for row in cells)))) for i, name in enumerate(columns)]
-    fixed = [any(_ID.search(row[i]) for row in cells) for i in range(len(columns))]
+    fixed = [name == "state" or any(_ID.search(row[i]) for row in cells) for i, name in enumerate(columns)]
     widths = fitted(widths, fixed, width())
     out = console()
 
     def line(values: Sequence[str], style: str | None) -> None:
         text = Text()
-        for i, (value, space) in enumerate(zip(values, widths, strict=True)):
-            cut = value if cell_len(value) <= space else f"{set_cell_size(value, space - 1)}…"
-            padded = cut if i == len(widths) - 1 else set_cell_size(cut, space) + " " * GAP
-            text.append(padded, style=style or STATE_COLOURS.get(value))
+        for value, space in zip(values, widths, strict=True):
+            if space:
+                cut = value if cell_len(value) <= space else f"{set_cell_size(value, space - 1)}…"
+                text.append(set_cell_size(cut, space) + " " * GAP, style=style or STATE_COLOURS.get(value))
         text.rstrip()
         out.print(text, soft_wrap=True)
 
@@ -71,14 +77,24 @@ def print_facts(facts: Sequence[tuple[str, Any]]) -> None:
 
 
 def fitted(widths: list[int], fixed: list[bool], space: int) -> list[int]:
-    """Narrow the widest columns, one character at a time, until all fit. Columns of ids keep their width."""
+    """Narrow the widest columns, one character at a time, until all fit. What still does not fit loses its last
+    columns: their width is 0. The fixed columns, of ids and states, keep their width."""
     fit = list(widths)
-    while sum(fit) + GAP * (len(fit) - 1) > space:
-        widest = max((i for i in range(len(fit)) if not fixed[i]), key=lambda i: fit[i], default=None)
-        if widest is None or fit[widest] <= NARROWEST:
+    while _total(fit) > space:
+        cuttable = [i for i in range(len(fit)) if fit[i] and not fixed[i]]
+        if not cuttable:
             break
-        fit[widest] -= 1
+        widest = max(cuttable, key=lambda i: fit[i])
+        if fit[widest] > NARROWEST:
+            fit[widest] -= 1
+        else:
+            fit = [0 if i == cuttable[-1] else widths[i] if fit[i] else 0 for i in range(len(fit))]
     return fit
+
+
+def _total(widths: list[int]) -> int:
+    shown = [width for width in widths if width]
+    return sum(shown) + GAP * (len(shown) - 1)
 
 
 def one_line(value: Any) -> str:

@@ -36,7 +36,7 @@ def named_app(ctx: click.Context) -> str | None:
     return path
 
 
-def remember_verbose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def remember_verbose(ctx: click.Context, param: click.Parameter | None, value: bool) -> None:
     ctx.meta[_VERBOSE] = value
 
 

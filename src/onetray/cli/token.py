@@ -46,7 +46,11 @@ def token() -> None:
     help="What it allows: read, submit, work, operate, admin; separate several with commas.",
 )
 @click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="A group of its owner: it answers the group's approvals."
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="A group of its owner, who may then answer the group's approvals.",
 )
 @click.option("--expires", type=age, metavar="AGE", help="Expires after this time: 90s, 15m, 2h, 30d. Default: never.")
 @common
@@ -101,6 +105,7 @@ def list_(namespace: str | None, limit: int, database: str, as_json: bool) -> No
             )
             for t in tokens
         ],
+        empty="there are no tokens: create one with `onetray token create --name NAME --scope SCOPE`",
     )  # fmt: skip
 
 

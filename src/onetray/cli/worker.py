@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import SOURCES, BadInput
-from onetray.cli.options import app_options
+from onetray.cli.options import app_options, queue_names
 from onetray.cli.target import SERVER, app_path, name_database, source_of, use_app
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def worker(
     from onetray.worker.stop_signals import outlive_readers
 
     outlive_readers()
-    arguments = {**options, "app": app_path(), "queues": None if queues is None else queues.split(",")}
+    arguments = {**options, "app": app_path(), "queues": None if queues is None else queue_names(queues)}
     if as_json:
         arguments["log_format"] = "json"
     settings = load(arguments).settings

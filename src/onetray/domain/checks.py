@@ -79,7 +79,17 @@ def check_when(delay_s: object, run_at: object, where: str = "") -> None:
         if run_at is not None:
             raise InvalidInput(f"set {where}delay_s or {where}run_at, not both", field=f"{where}delay_s")
     if run_at is not None:
-        whole(run_at, f"{where}run_at", 0, FAR_US)
+        time_us(run_at, f"{where}run_at")
+
+
+def time_us(value: object, field: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FAR_US:
+        raise InvalidInput(
+            f"{field} must be microseconds since the epoch, not {short_repr(value)}; "
+            "an app also takes an aware datetime",
+            field=field,
+        )
+    return value
 
 
 def choice(value: object, field: str, among: tuple[str, ...]) -> str:
@@ -199,12 +209,17 @@ def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidInput(f"labels must be a dict of texts, not {short_repr(value)}", field="labels")
+        raise InvalidInput(
+            f'labels must be an object of texts, as {{"team": "a"}}, not {short_repr(value)}', field="labels"
+        )
     if len(value) > limits.labels:
         raise TooLarge(
             f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
         )
-    return {_printable(name, "labels", limits): _printable(text_, "labels", limits) for name, text_ in value.items()}
+    return {
+        _label_text(name, "the name of a label", limits): _label_text(content, f"the label {short_repr(name)}", limits)
+        for name, content in value.items()
+    }
 
 
 def alias_text(value: object, field: str, limits: Limits) -> str:
@@ -215,10 +230,14 @@ def alias_text(value: object, field: str, limits: Limits) -> str:
     return alias
 
 
-def _printable(value: object, field: str, limits: Limits) -> str:
-    label = text(value, field, limits.name_chars)
+def _label_text(value: object, what: str, limits: Limits) -> str:
+    try:
+        label = text(value, what, limits.name_chars)
+    except InvalidInput as e:
+        e.facts["field"] = "labels"
+        raise
     if not label.isprintable():
-        raise InvalidInput(f"{field} must be printable, without line breaks: {short_repr(label)} is not", field=field)
+        raise InvalidInput(f"{what} must be printable, without line breaks: {short_repr(label)} is not", field="labels")
     return label
 
 

@@ -125,7 +125,7 @@ class Simple(Rule):
 
 FLAG = Simple("flag", lambda value, label, _: checks.flag(value, label))
 AMOUNT = Simple("amount", lambda value, label, _: checks.amount(value, label))
-MOMENT = Simple("moment", lambda value, label, _: checks.whole(value, label, 0, checks.FAR_US))
+MOMENT = Simple("moment", lambda value, label, _: checks.time_us(value, label))
 """A time: microseconds since the epoch inside, text as ISO 8601 outside."""
 LABELS = Simple("labels", lambda value, _, limits: checks.check_labels(value, limits))
 ALIAS = Simple("alias", checks.alias_text)

@@ -14,6 +14,7 @@ from onetray.domain.clock import SECOND
 from onetray.domain.errors import Conflict, IllegalTransition, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES
 from onetray.domain.machine import USER
+from onetray.domain.refusal import refusal_text
 from onetray.engine.pending_writes import DELETE, actor, event_detail
 from onetray.engine.retention import JOB_DELETED, TASK_TABLES, delete_keys, remove_events, remove_rows
 from onetray.store.base import Store, Tx
@@ -80,7 +81,7 @@ class Deletion:
         machine = MACHINES[job.entity]
         if job.state not in machine.terminal:
             raise IllegalTransition(
-                f"a {job.entity} that is {job.state} cannot be deleted: cancel it, or wait until it has ended",
+                f"{refusal_text(job.entity, job.state, 'delete')}: cancel it, or wait until it has ended",
                 **{"from": job.state, "attempted": "delete", "allowed": list(actions_by_state(job.entity, job.state))},
             )
 

@@ -12,6 +12,7 @@ from onetray.domain.commands import Pause, Report
 from onetray.domain.errors import IllegalTransition, LeaseLost, OnetrayError
 from onetray.domain.lifecycle import BLOCKED, HELD, QUEUED, RUNNING, SUCCEEDED, TASK
 from onetray.domain.machine import USER, WORKER
+from onetray.domain.refusal import refusal_text
 from onetray.domain.task import Receipt, Verdict, fence_of_lease, lease_text
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.refusals import NO_REDRIVE, Query, is_uncertain, refuse_redrive
@@ -100,7 +101,8 @@ def illegal(row: TaskRow, verb: str, actor_kind: str, query: Query | None = None
     if query is not None and is_asked and refuse_redrive(query, [row.key]):
         allowed = tuple(name for name in allowed if name not in NO_REDRIVE)
     return IllegalTransition(
-        f"a task that is {row.state} cannot {verb}; allowed to a {actor_kind} now: {', '.join(allowed) or 'nothing'}",
+        f"{refusal_text(TASK.entity, row.state, verb)}; "
+        f"allowed to a {actor_kind} now: {', '.join(allowed) or 'nothing'}",
         **{"from": row.state, "attempted": verb, "allowed": list(allowed)},
     )
 

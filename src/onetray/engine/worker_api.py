@@ -88,11 +88,11 @@ class WorkerApi(DatabaseReads):
 
     @own_route
     def worker_leave(self, name: str, *, namespace: str = "default") -> None:
-        """Delete the registration of a worker that has stopped."""
+        """Record that a worker has stopped. It is no longer listed."""
         text(name, "name", self.config.limits.name_chars)
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
         if ns is not None:
-            self.store.write(lambda tx: tx.query("worker_leave", ns=ns, name=name))
+            self.store.write(lambda tx: tx.query("worker_leave", ns=ns, name=name, at=tx.now))
 
     @read(plain)
     def workers(self, *, namespace: str = "default", limit: int = 1000) -> list[WorkerInfo]:

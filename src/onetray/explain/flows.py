@@ -6,11 +6,12 @@ Reads only.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 import orjson
 
-from onetray.domain.lifecycle import CREATED, FLOW, FLOW_PAUSED, STAGE, WAITING
+from onetray.domain.lifecycle import CREATED, FLOW, FLOW_PAUSED, RUNNING, STAGE, WAITING, WAITING_INPUT
 from onetray.domain.task import Blocker
 from onetray.explain.endings import IsRefused, ended_flow, ended_stage
 from onetray.explain.workers import RegisteredWorkers
@@ -32,12 +33,22 @@ def explain_parent(store: Store, id_: str, namespace: str, is_refused: IsRefused
     return list(_stage(store, stages[0])) if stages else None
 
 
-def stage_waits(name: str | None, approval: str | None, due_at: int | None) -> Blocker:
+def stage_waits(stage: str, name: str | None, approval: str | None, due_at: int | None) -> Blocker:
+    """That a stage, which commands name as `stage`, waits for approval."""
     spec: dict[str, Any] = orjson.loads(approval) if approval else {}
     owner = spec.get("owner") or "anybody"
     reason = spec.get("reason") or "waits for approval"
-    facts = {"stage": name, "reason": reason, "on_deadline": spec.get("on_deadline"), "form": spec.get("form")}
-    return Blocker("stage_waiting", f"stage {name!r} {reason}: {owner} has to approve it", owner, due_at, facts)
+    command = f"onetray stages approve {quote(stage)}{' --input JSON' if spec.get('form') else ''}"
+    facts = {
+        "stage": name, "reason": reason, "on_deadline": spec.get("on_deadline"), "form": spec.get("form"),
+        "command": command,
+    }  # fmt: skip
+    message = f"stage {name!r} {reason}: {owner} has to approve it, `{command}`"
+    return Blocker("stage_waiting", message, owner, due_at, facts)
+
+
+def resume_command(task: str, state: str) -> str:
+    return f"onetray jobs resume {task}{' --input JSON' if state == WAITING_INPUT else ''}"
 
 
 def _flow(store: Store, f: FlowFacts, is_refused: IsRefused) -> Iterator[Blocker]:
@@ -49,7 +60,9 @@ def _flow(store: Store, f: FlowFacts, is_refused: IsRefused) -> Iterator[Blocker
         return
     if f.state == FLOW_PAUSED:
         ((by, at),) = store.read("paused_by", flow=f.key, type=FLOW.pause.event)
-        yield Blocker("flow_paused", f"the flow was paused by {by}: resume it", held_by=by, facts={"since": at})
+        command = f"onetray jobs resume {f.id}"
+        message = f"the flow was paused by {by}: resume it, `{command}`"
+        yield Blocker("flow_paused", message, held_by=by, facts={"since": at, "command": command})
     if f.ending is not None:
         yield Blocker("being_ended", f"the flow is ending ({f.ending}): {f.ending_why}", held_by="janitor")
     if not f.stages_open:
@@ -76,7 +89,7 @@ def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
         message = f"stage {s.name!r} opens when the stages before it have ended: {current}"
         yield Blocker("stage_not_open", message, facts=facts)
     elif s.state == WAITING:
-        yield stage_waits(s.name, s.approval, s.due_at)
+        yield stage_waits(f"{s.flow}/{s.name}", s.name, s.approval, s.due_at)
     elif not s.open:
         message = f"stage {s.name!r} has no open task and is not sealed: add tasks, or seal it"
         yield Blocker("open_ended", message, held_by="the submitter", facts=facts)
@@ -94,13 +107,16 @@ def _nobody_claims(store: Store, s: StageFacts, control: int) -> Iterator[Blocke
     workers = RegisteredWorkers(store, s.namespace) if waiting else None
     for row in waiting:
         if workers is not None and row.control == control:
-            yield from workers.blockers(row.queue, row.kind, stage=s.name)
+            # Of a stage that has not begun: later, its own tasks may be what the workers are busy with.
+            find = workers.all_blockers if s.state != RUNNING else workers.blockers
+            yield from find(row.queue, row.kind, stage=s.name)
 
 
 def _paused(store: Store, key: int, name: str) -> Iterator[Blocker]:
     for task in store.read("paused_in_stage", stage=key, limit=20):
+        command = resume_command(task.id, task.state)
         message = (
             f"task {task.name or task.id} of stage {name!r} is {task.state}: {task.held_why}; "
-            f"{task.held_by} has to resume it"
+            f"{task.held_by} has to resume it, `{command}`"
         )
-        yield Blocker(task.state, message, held_by=task.held_by, facts={"task": task.id})
+        yield Blocker(task.state, message, held_by=task.held_by, facts={"task": task.id, "command": command})

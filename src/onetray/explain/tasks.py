@@ -8,6 +8,7 @@ explain/flows.py, missing workers in explain/workers.py, and what has ended in e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ from onetray.domain.lifecycle import (
 )
 from onetray.domain.task import Blocker, json_of
 from onetray.explain.endings import IsRefused, ended_task
-from onetray.explain.flows import explain_parent, stage_waits
+from onetray.explain.flows import explain_parent, resume_command, stage_waits
 from onetray.explain.workers import CODES as ABOUT_WORKERS
 from onetray.explain.workers import RegisteredWorkers
 from onetray.store.base import Store
@@ -62,7 +63,8 @@ def explain(store: Store, task_id: str, namespace: str, is_refused: IsRefused) -
     found = list(_blockers(facts, needs, is_refused))
     is_lost = facts.state in HELD and _lease_is_over(facts)
     if is_lost or (facts.state == QUEUED and not any(reason.code == BEING_ENDED for reason in found)):
-        found += RegisteredWorkers(store, namespace).blockers(facts.queue, facts.kind)
+        workers = RegisteredWorkers(store, namespace)
+        found += workers.blockers(facts.queue, facts.kind) if found else workers.all_blockers(facts.queue, facts.kind)
     return found
 
 
@@ -94,11 +96,12 @@ def _blockers(f: TaskFacts, needs: list[UnmetRow], is_refused: IsRefused) -> Ite
         if not held or f.run_at > f.now:
             yield _not_ready(f, bool(held))
     if f.paused_at is not None:
+        command = f"onetray queues resume {quote(f.queue)}"
         yield Blocker(
             "queue_paused",
-            f"the queue {f.queue} was paused by {f.paused_by}: resume it",
+            f"the queue {f.queue} was paused by {f.paused_by}: resume it, `{command}`",
             held_by=f.paused_by,
-            facts={"queue": f.queue, "since": f.paused_at},
+            facts={"queue": f.queue, "since": f.paused_at, "command": command},
         )
     if f.breaker_until is not None and f.now < f.breaker_until:
         yield _breaker_open(f)
@@ -106,11 +109,16 @@ def _blockers(f: TaskFacts, needs: list[UnmetRow], is_refused: IsRefused) -> Ite
 
 def _breaker_open(f: TaskFacts) -> Blocker:
     """An open breaker lets no task through until its time is over, then a single one as a probe."""
+    command = f"onetray breakers close {quote(f.kind)}"
     if f.breaker_probing:
         message = f"the breaker of kind {f.kind} is half-open, and a probe runs; it opened because: {f.breaker_why}"
     else:
         message = f"the breaker of kind {f.kind} is open: {f.breaker_why}"
-    facts = {"kind": f.kind, "since": f.breaker_opened_at, "probing": bool(f.breaker_probing), "why": f.breaker_why}
+    message += f"; to close it now, `{command}`"
+    facts = {
+        "kind": f.kind, "since": f.breaker_opened_at, "probing": bool(f.breaker_probing), "why": f.breaker_why,
+        "command": command,
+    }  # fmt: skip
     return Blocker("breaker_open", message, held_by=f.breaker_by, ends_at=f.breaker_until, facts=facts)
 
 
@@ -121,14 +129,16 @@ def _held_back(f: TaskFacts, needs: list[UnmetRow]) -> Iterator[Blocker]:
     if f.flow_state == CREATED:
         yield Blocker("flow_not_opened", "its flow was submitted with start=False: open it", held_by="the submitter")
     if f.flow_state == FLOW_PAUSED:
-        yield Blocker("flow_paused", f"its flow was paused by {f.flow_paused_by}: resume it", held_by=f.flow_paused_by)
+        command = f"onetray jobs resume {f.flow}"
+        message = f"its flow was paused by {f.flow_paused_by}: resume it, `{command}`"
+        yield Blocker("flow_paused", message, held_by=f.flow_paused_by, facts={"command": command})
     if f.flow_ending is not None or f.stage_ending is not None:
         reason = f.flow_ending_why or f"its stage is ending ({f.stage_ending})"
         yield Blocker(BEING_ENDED, f"{reason}; the janitor will cancel it", held_by="janitor")
     elif f.stage_state == CREATED and not f.control:
         yield _stage_not_open(f)
     elif f.stage_state == WAITING and not f.control:
-        yield stage_waits(f.stage, f.approval, f.stage_due_at)
+        yield stage_waits(f"{f.flow}/{f.stage}", f.stage, f.approval, f.stage_due_at)
     if f.unmet:
         names = ", ".join(f"{needed.name or needed.id} ({needed.state})" for needed in needs)
         facts = {"dependencies": [needed._asdict() for needed in needs], "unmet": f.unmet}
@@ -180,8 +190,8 @@ def _cancel_requested(f: TaskFacts) -> Blocker:
 def _paused(f: TaskFacts) -> Blocker:
     deadline_s = f.policy.deadline_s
     ends_at = None if deadline_s is None else f.created_at + int(deadline_s * SECOND)
-    facts: dict[str, Any] = {"reason": f.held_why}
-    message = f"the task is {f.state}: {f.held_why}; {f.held_by} has to resume it"
+    facts: dict[str, Any] = {"reason": f.held_why, "command": resume_command(f.id, f.state)}
+    message = f"the task is {f.state}: {f.held_why}; {f.held_by} has to resume it, `{facts['command']}`"
     if ends_at is not None and ends_at <= f.now:
         message += "; its deadline has passed, and the janitor has not ended it yet"
         facts["overdue"] = True

@@ -1,4 +1,4 @@
-"""Explain that no worker claims a task: none is alive, none claims from its queue, or none knows its kind.
+"""Explain that no worker claims a task: none is alive, on its queue or with its kind, or all of them are busy.
 
 Workers register what they claim, and renew that. Whoever claims without a registration, over HTTP or MCP, is found only
 by its last claims: so these reasons say that nobody is registered, not that nobody will come. Reads only.
@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from onetray.domain.clock import SECOND, duration
-from onetray.domain.lifecycle import TASK
+from onetray.domain.lifecycle import RUNNING, TASK
 from onetray.domain.task import Blocker
 from onetray.domain.worker import ACTIVE
 from onetray.store.base import Store
-from onetray.store.explain_rows import WorkerSortRow
+from onetray.store.explain_rows import RunningRow, WorkerSortRow
 
 NO_WORKER, NOT_IN_NAMESPACE = "no_worker", "no_worker_in_namespace"
 NOT_ON_QUEUE, NOT_FOR_KIND = "no_worker_on_queue", "no_worker_for_kind"
-CODES = frozenset({NO_WORKER, NOT_IN_NAMESPACE, NOT_ON_QUEUE, NOT_FOR_KIND})
+BUSY = "workers_busy"
+CODES = frozenset({NO_WORKER, NOT_IN_NAMESPACE, NOT_ON_QUEUE, NOT_FOR_KIND, BUSY})
 """The reasons that keep no claim from returning the task, if somebody makes one."""
 LATELY_S = 3_600
 """How long after its last claim an unregistered worker is mentioned."""
@@ -28,6 +29,10 @@ SCANNED_CLAIMS = 100
 """Among how many of the last claims of all queues it is looked for."""
 MAX_SORTS = 1_000
 """How many different sorts of workers are read."""
+SCANNED_LEASES = 100
+"""In how many of the oldest leases the oldest running task is looked for."""
+MAX_RUNNING = 100
+"""Among how many of the oldest running tasks that of a sort of workers is looked for."""
 
 
 class Sort(NamedTuple):
@@ -70,12 +75,40 @@ class RegisteredWorkers:
         """How many workers of the namespace are alive."""
         return sum(sort.row.workers for sort in self._sorts if sort.row.alive)
 
+    def all_blockers(self, queue: str, kind: str, **facts: Any) -> list[Blocker]:
+        """Why no registered worker claims it now: it is missing, or all are busy."""
+        return self.blockers(queue, kind, **facts) or self.busy(queue, kind, **facts)
+
     def blockers(self, queue: str, kind: str, **facts: Any) -> list[Blocker]:
         """Why no registered worker claims a task of this kind from this queue. At most one reason."""
         missing = self.missing(queue, kind)
         if missing is None:
             return []
         return [Blocker(missing.code, f"{missing.problem}: {missing.next_step}", facts={**facts, **missing.facts})]
+
+    def busy(self, queue: str, kind: str, **facts: Any) -> list[Blocker]:
+        """That all workers that claim tasks of this kind from this queue are busy, as they last said. At most one."""
+        sorts = [sort for sort in self._active if queue in sort.queues and sort.knows(kind)]
+        if not sorts or any(sort.row.free for sort in sorts):
+            return []
+        workers, slots = sum(sort.row.workers for sort in sorts), sum(sort.row.slots for sort in sorts)
+        whose = "the worker that claims" if workers == 1 else f"all {workers:,} workers that claim"
+        taken = "1 slot is taken" if slots == 1 else f"{slots:,} slots are taken"
+        message = f"{whose} from queue {queue!r} {'is' if workers == 1 else 'are'} busy: {taken}"
+        facts |= {"queue": queue, "kind": kind, "workers": workers, "slots": slots, "command": _command(queue)}
+        oldest = self._oldest_of(sorts)
+        if oldest is not None:
+            facts["oldest_running"] = {"id": oldest.id, "kind": oldest.kind, "started_at": oldest.started_at}
+            since = duration(max(sorts[0].row.seen_at - oldest.started_at, 0))
+            message += f"; the oldest running task is {oldest.id} ({oldest.kind}), which started {since} ago"
+        return [Blocker(BUSY, f"{message}: wait, or start another worker, `{facts['command']}`", facts=facts)]
+
+    def _oldest_of(self, sorts: list[Sort]) -> RunningRow | None:
+        claimed = {(sort.row.queues, sort.row.kinds) for sort in sorts}
+        rows = self._store.read(
+            "longest_running", namespace=self._namespace, running=RUNNING, leases=SCANNED_LEASES, limit=MAX_RUNNING
+        )
+        return next((row for row in rows if (row.queues, row.kinds) in claimed), None)
 
     def missing(self, queue: str, kind: str) -> Missing | None:
         """The worker that is missing for tasks of this kind in this queue; None if there is one."""
@@ -122,6 +155,8 @@ class RegisteredWorkers:
             if queue in sort.queues and not sort.claims:
                 if sort.row.alive:
                     return f"; worker {sort.row.name!r} is stopping and claims nothing more"
+                if sort.row.stopped:
+                    return f"; worker {sort.row.name!r} stopped {duration(sort.row.seen_at - sort.row.beat_at)} ago"
                 silent = duration(sort.row.seen_at - sort.row.beat_at)
                 return f"; worker {sort.row.name!r} has not been seen for {silent}"
         return ""
@@ -137,7 +172,11 @@ class RegisteredWorkers:
 
 
 def _command(queue: str) -> str:
-    return f"onetray worker --app MODULE:APP --queues {shlex.quote(queue)}"
+    command = "onetray worker --app MODULE:APP"
+    if len(queue.split()) > 1:
+        # The option refuses blanks in a name: there they usually stand for a missing comma.
+        return f"ONETRAY_QUEUES={shlex.quote(queue)} {command}"
+    return f"{command} --queues {shlex.quote(queue)}"
 
 
 def _queue_names(queues: str) -> frozenset[str]:

@@ -163,10 +163,24 @@ class WorkerSortRow(NamedTuple):
     kinds: str
     state: str
     alive: int
+    stopped: int
     workers: int
+    slots: int
+    free: int
+    """How many of the workers have a free slot."""
     beat_at: int
     name: str
     seen_at: int
+
+
+class RunningRow(NamedTuple):
+    """A task that a registered worker runs, and what that worker claims."""
+
+    id: str
+    kind: str
+    started_at: int
+    queues: str
+    kinds: str
 
 
 class UnregisteredClaimRow(NamedTuple):

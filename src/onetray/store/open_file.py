@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 
 import apsw
 
@@ -139,6 +140,16 @@ NETWORK = {
     "9p", "drvfs", "vboxsf", "ocfs2", "gfs2",
 }  # fmt: skip
 MOUNTS = "/proc/self/mounts"
+
+
+def require_folder(path: str) -> None:
+    """Raise StoreError, with the command that creates it, if the directory of a file does not exist."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise StoreError(
+            f"the directory {folder} does not exist: create it with `mkdir -p {shlex.quote(folder)}`, or fix the URL",
+            path=path,
+        )
 
 
 def network_filesystem(path: str, mounts: str = MOUNTS) -> str | None:

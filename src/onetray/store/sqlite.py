@@ -28,7 +28,7 @@ from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
-from onetray.store.open_file import OpenFile, network_filesystem
+from onetray.store.open_file import OpenFile, network_filesystem, require_folder
 from onetray.store.schema import known_version, migration, migrations
 from onetray.store.sql_template import SQLITE
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
@@ -74,6 +74,7 @@ class SqliteStore(Store):
         self.notifies_others = not self.single_process
         if self.path is not None:
             _refuse_network(self.path)
+            require_folder(self.path)
             if not create and not os.path.exists(self.path):
                 raise NoDatabase(f"no database exists at {self.path}", path=self.path)
         self._name = self.path or f"file:/onetray-{os.getpid()}-{next(_memory_names)}?vfs=memdb"

@@ -122,7 +122,9 @@ class Scenario:
 
     def approve(self) -> None:
         stage = self.until("the pipeline to wait for an approval", self.waiting_stage)
-        self.screen.print_line(self.flow.explain()[0].message, "yellow")
+        reason = self.flow.explain()[0]
+        who = f"{reason.held_by} has to approve it"
+        self.screen.print_line(f"stage {reason.facts['stage']!r} {reason.facts['reason']}: {who}", "yellow")
         if not self.ask or self.screen.ask(f"Approve {stage.name}?"):
             self.engine.approve_stage(stage.id, actor_name="editor")
             self.screen.print_line(f"editor approves {stage.name}")

@@ -12,7 +12,7 @@ import click
 
 from onetray.cli import Refused
 from onetray.cli.completion import complete_jobs
-from onetray.cli.format import counted
+from onetray.cli.format import clock, counted
 from onetray.cli.jobs.bulk import NOT_SUCCEEDED, OPEN, Bulk, bulk_options, check_selection, run_bulk
 from onetray.cli.options import acting_user, common, confirm, json_value, opened, yes_option
 from onetray.cli.output import jsonable, print_json
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onetray.domain.commands import Command
     from onetray.domain.listing import JobSummary
     from onetray.domain.task import Task
+    from onetray.engine.api import EngineApi
 
 JOB = ("task", "flow")
 
@@ -29,7 +30,7 @@ reason_option = click.option("--reason", help="Why; recorded in the event log.")
 
 @click.command(short_help="Cancel a job, or all that match.")
 @click.argument("id", required=False, shell_complete=complete_jobs)
-@click.option("--hard", is_flag=True, help="Revoke leases at once instead of asking handlers to stop.")
+@click.option("--hard", is_flag=True, help="End running tasks at once instead of asking their handlers to stop.")
 @reason_option
 @bulk_options
 @common
@@ -41,8 +42,8 @@ def cancel(
 
     Cancelling a flow cancels all its open stages and tasks; it asks for confirmation first.
 
-    With --all, it cancels every open job that matches the filters: it lists the first ones, and asks. If interrupted,
-    run it again for the rest.
+    With --all, it cancels every open job that matches the filters. It lists the first ones and asks for confirmation.
+    If you interrupt it, run it again for the rest.
     """
     from onetray.domain.commands import Cancel
     from onetray.domain.flow_commands import CancelFlow
@@ -57,12 +58,34 @@ def cancel(
         located = engine.locate(id, among=JOB, namespace=namespace)
         if located.entity == "task":
             print_result(engine.cancel(located.id, **fields), as_json)
+            if not hard and not as_json:
+                _print_grace(engine, located.id, namespace)
             return
         counts = engine.progress(located.id, namespace=namespace).counts
         if counts.total > counts.done:
             question = f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?"
             confirm(question, options["yes"])
         print_result(engine.cancel_flow(located.id, **fields), as_json)
+        if not hard and not as_json:
+            held = engine.progress(located.id, namespace=namespace).counts.held
+            print_asked(held, f"onetray jobs cancel {located.id} --hard")
+
+
+def _print_grace(engine: EngineApi, id_: str, namespace: str) -> None:
+    """Print how long a task has that was asked to stop. A task that nobody held is cancelled already."""
+    for reason in engine.explain(id_, namespace=namespace):
+        if reason.code == "cancel_requested":
+            click.echo(
+                f"{reason.held_by} was asked to stop it and has {reason.facts['grace_s']:g} s to do so, "
+                f"until {clock(reason.ends_at or 0)}; to end it at once: `onetray jobs cancel {id_} --hard`"
+            )
+
+
+def print_asked(held: int, command: str) -> None:
+    """Print how many tasks of a flow or a stage were asked to stop, if there are any."""
+    if held:
+        asked = "1 running task was asked" if held == 1 else f"{held:,} running tasks were asked"
+        click.echo(f"{asked} to stop, within the task's cancel_grace_s; to end at once: `{command}`")
 
 
 @click.command(short_help="Pause a flow.")
@@ -120,9 +143,9 @@ def retry(
 ) -> None:  # fmt: skip
     """Run an ended job again, as a new job that is linked to the old one.
 
-    With --all, it retries every job that matches the filters and has failed, was cancelled or dead-lettered, or
-    succeeded only partly (or is in a state that --state names): it lists the first ones, and asks. If interrupted, run
-    it again for the rest: what was retried once is not retried twice.
+    With --all, it retries every job that matches the filters and is failed, cancelled, dead_lettered or partial, or in
+    the states that --state names. It lists the first ones and asks for confirmation. If you interrupt it, run it again
+    for the rest: it retries no job twice.
     """
     from onetray.domain.commands import Redrive
     from onetray.domain.flow_commands import RetryFlow
@@ -154,10 +177,10 @@ def priority(
     words: tuple[str, ...], all_: bool, reason: str | None, database: str, namespace: str, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Set the priority of a job: higher runs sooner. A flow's counts for its queued tasks and for those added later.
+    """Set the priority of a job: higher runs sooner. That of a flow applies to its queued tasks and to later ones.
 
-    With --all and without an ID, it sets the priority of every open job that matches the filters: it lists the first
-    ones, and asks. The filter --priority is the priority before.
+    With --all and without an ID, it sets the priority of every open job that matches the filters. It lists the first
+    ones and asks for confirmation. The filter --priority means the old priority.
     """
     from onetray.domain.commands import SetPriority
     from onetray.domain.flow_commands import SetFlowPriority

@@ -29,6 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 BATCH = 500
 PREVIEW = 10
 REFUSALS = 20
+PAST = {"cancel": "cancelled", "retry": "retried", "prioritize": "changed the priority of"}
 OPEN = tuple(dict.fromkeys((*TASK.open_states, *FLOW.open_states)))
 NOT_SUCCEEDED = (FAILED, DEAD_LETTERED, PARTIAL, CANCELLED)
 
@@ -145,9 +146,9 @@ def _print_outcome(bulk: Bulk, outcome: Outcome, total: int, as_json: bool, inte
     if as_json:
         print_json({"action": bulk.verb, "matched": total, "dry_run": False, **_counts(outcome)})
     else:
-        click.echo(
-            f"{bulk.verb}: done {outcome.done:,}, repeated {outcome.repeated:,}, refused {len(outcome.refused):,}"
-        )
+        before = f"; nothing to do for {counted(outcome.repeated, 'job')}" if outcome.repeated else ""
+        refused = f"; refused for {counted(len(outcome.refused), 'job')}" if outcome.refused else ""
+        click.echo(f"{PAST[bulk.verb]} {counted(outcome.done, 'job')}{before}{refused}")
         for id_, why in outcome.refused[:REFUSALS]:
             click.echo(f"refused {id_}: {why}", err=True)
     if interrupted:

@@ -38,9 +38,9 @@ follow_option = click.option("-f", "--follow", is_flag=True, help="Continue unti
 def watch(id: str, timeout: float | None, database: str, namespace: str, as_json: bool) -> None:
     """Show the state and the progress of a job until it has ended.
 
-    A terminal shows one line that changes; otherwise each change is a line, with --json a line of JSON.
+    On a terminal it updates one line. Otherwise it prints a line for each change; with --json, a line of JSON.
 
-    Exits with 0 if the job succeeded, also in part, and with 1 otherwise.
+    Exits with 0 if the job succeeded, fully or partly, and with 1 otherwise.
     """
     from onetray.domain.lifecycle import PARTIAL, SUCCEEDED
 

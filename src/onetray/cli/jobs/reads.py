@@ -9,7 +9,7 @@ import click
 
 from onetray.cli.completion import complete_jobs
 from onetray.cli.format import counted, moment
-from onetray.cli.jobs.filters import filter_options, filters_of
+from onetray.cli.jobs.filters import filter_options, filters_of, is_filtered
 from onetray.cli.options import common, limit_option, opened
 from onetray.cli.output import jsonable, print_json, print_json_list
 from onetray.cli.show import flow_facts, print_errors, print_stages, print_task, state_of
@@ -51,20 +51,34 @@ def list_(
         shown = [{**jsonable(job), "percentage": percentages.get(job.id)} for job in jobs]
         print_json_list("jobs", shown, next_=next_, before=next_, total=first.total)
         return
-    print_jobs(jobs, now, percentages)
+    print_jobs(jobs, now, percentages, empty=_no_jobs(options, before or page, namespace))
     if first.total is not None:
         click.echo(f"{counted(first.total, 'job')} in total", err=True)
     if next_:
         click.echo(f"There may be more: --before {next_}", err=True)
 
 
-def print_jobs(jobs: Sequence[JobSummary], now: int, percentages: Mapping[str, int] | None = None) -> None:
+def _no_jobs(options: dict[str, Any], start: str | int | None, namespace: str) -> str:
+    if is_filtered(options):
+        return f"no jobs match in the namespace {namespace}: leave out a filter, or name another --namespace"
+    if start is not None:
+        return "no jobs match: this is after the last page"
+    return (
+        f"there are no jobs in the namespace {namespace}: submit one with `onetray submit KIND`, or name another "
+        "--database or --namespace"
+    )
+
+
+def print_jobs(
+    jobs: Sequence[JobSummary], now: int, percentages: Mapping[str, int] | None = None, empty: str | None = None
+) -> None:
     print_table(
         ("id", "job", "state", "queue", "progress", "submitted"),
         [
             (j.id, j.kind, state_of(j), j.queue, _progress(j, percentages or {}), moment(j.created_at, now))
             for j in jobs
         ],
+        empty=empty,
     )
 
 
@@ -134,7 +148,7 @@ def show(id: str | None, alias: str | None, database: str, namespace: str, as_js
 )
 @common
 def tree(id: str, most: int, database: str, namespace: str, as_json: bool) -> None:
-    """Show a flow, its stages and their tasks as a tree. Of large stages it shows only the first tasks."""
+    """Show a flow, its stages and their tasks as a tree. For a large stage, it shows only the first tasks."""
     with opened(database) as engine:
         located = engine.locate(id, among=JOB, namespace=namespace)
         if located.entity == "task":
@@ -175,8 +189,11 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
 @click.argument("id", shell_complete=complete_jobs)
 @common
 def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Explain why a job, a stage or a task does not run or has not ended: each reason, its owner and its end. Of an
-    ended one, explain how it ended and how to run it again."""
+    """Explain why a job, a stage or a task does not run or has not ended.
+
+    Each line is a reason: what it waits for, who can act, and until when. If it has ended, the line says how it ended
+    and how to run it again.
+    """
     from onetray.explain.tasks import COUNTED, SAY_WHEN, is_claimable
 
     with opened(database) as engine:
@@ -194,17 +211,19 @@ def explain(id: str, database: str, namespace: str, as_json: bool) -> None:
         says_when = reason.ends_at is None or reason.code in SAY_WHEN
         until = "" if says_when else f"; ends {moment(reason.ends_at, now)}"
         click.echo(one_line(f"{reason.code}: {reason.message}{until}"))
+    many = f"more than {COUNTED:,} tasks" if has_more else counted(place or 0, "task")
+    ahead = "" if place is None else f"; {many} would be claimed before it"
     if not reasons:
-        many = f"more than {COUNTED:,} tasks" if has_more else counted(place or 0, "task")
-        ahead = "" if place is None else f"; {many} would be claimed before it"
         click.echo(f"nothing blocks it: a worker may claim it now{ahead}")
+    elif ahead:
+        click.echo(f"nothing else blocks it{ahead}")
 
 
 @click.command(short_help="List the allowed actions on a job, stage or task.")
 @click.argument("id", shell_complete=complete_jobs)
 @common
 def actions(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """List what would be accepted now from a user: the transitions of the lifecycle, and running an ended job again."""
+    """List what a user can do now with a job, a stage or a task: cancel, resume, retry and so on."""
     with opened(database) as engine:
         located = engine.locate(id, among=ANY, namespace=namespace)
         entity: Any = getattr(engine, located.entity)(located.id, namespace=namespace)

@@ -15,6 +15,7 @@ from onetray.domain.flow import ANYBODY, Placed
 from onetray.domain.flow_commands import Answer, FlowCommand, SubmitFlow, WaitStage
 from onetray.domain.lifecycle import FLOW, RUNNING, STAGE
 from onetray.domain.machine import SYSTEM, Machine, Transition
+from onetray.domain.refusal import refusal_text
 from onetray.domain.task import Verdict
 from onetray.domain.token import ANY_GROUP
 from onetray.engine.batch_context import BatchContext
@@ -49,8 +50,9 @@ def require_allowed(
     if row.state in transition.sources and command.actor in transition.by:
         return
     allowed = actions_now(batch, row, command.actor)
+    by = f" by a {command.actor}" if row.state in transition.sources else ""
     raise IllegalTransition(
-        f"a {machine.entity} that is {row.state} cannot {transition.name}; "
+        f"{refusal_text(machine.entity, row.state, transition.name)}{by}; "
         f"allowed to a {command.actor} now: {', '.join(allowed) or 'nothing'}",
         **{"from": row.state, "attempted": transition.name, "allowed": list(allowed)},
     )
@@ -79,9 +81,9 @@ def require_approver(stage: StageRow, approval: dict[str, Any], command: Answer 
 def require_open(batch: BatchContext, machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:
     ending = row.ending is not None
     if row.state in machine.terminal or ending:
-        state = f"{row.state} and ending" if ending and row.state not in machine.terminal else row.state
+        is_ending = ending and row.state not in machine.terminal
         raise IllegalTransition(
-            f"a {machine.entity} that is {state} cannot {verb}",
+            refusal_text(machine.entity, row.state, verb, is_ending=is_ending),
             **{"from": row.state, "attempted": verb, "allowed": list(actions_now(batch, row, actor_kind))},
         )
 

@@ -37,7 +37,7 @@ def retry_flow(batch: BatchContext, c: RetryFlow, flow: FlowRow, *_: Any) -> Ver
         refused = flow_refuses(flow.ending, flow.ending_how)
         allowed = [name for name in FLOW.actions(flow.state, c.actor) if name not in refused]
         raise IllegalTransition(
-            f"a flow that is {flow.state} has not ended: cancel it, or wait for its end, then retry it",
+            f"the flow has not ended: it is {flow.state}; cancel it, or wait for its end, then retry it",
             **{
                 "from": flow.state,
                 "attempted": "retry",

@@ -99,14 +99,28 @@ ORDER BY q.name, k.name LIMIT :limit
 -- name: workers_by_sort
 -- row: WorkerSortRow
 -- The workers of a namespace, those with the same queues, kinds and state in one row, with the name of one of them.
-SELECT w.queues, w.kinds, w.state, w.alive, count(*) AS workers, max(w.beat_at) AS beat_at, max(w.name) AS name,
-    max(w.seen_at) AS seen_at
+SELECT w.queues, w.kinds, w.state, w.alive, w.stopped, count(*) AS workers, sum(w.slots) AS slots, sum(w.free) AS free,
+    max(w.beat_at) AS beat_at, max(w.name) AS name, max(w.seen_at) AS seen_at
 FROM (
-    SELECT x.queues, x.kinds, x.state, x.name, x.beat_at, {clock} AS seen_at,
+    SELECT x.queues, x.kinds, x.state, x.name, x.beat_at, {clock} AS seen_at, x.concurrency AS slots,
+        CASE WHEN x.running < x.concurrency THEN 1 ELSE 0 END AS free,
+        CASE WHEN x.expires_at > x.beat_at THEN 0 ELSE 1 END AS stopped,
         CASE WHEN x.expires_at > {clock} THEN 1 ELSE 0 END AS alive
     FROM onetray.worker AS x JOIN onetray.namespace AS n ON n.key = x.ns WHERE n.name = :namespace
 ) AS w
-GROUP BY w.queues, w.kinds, w.state, w.alive ORDER BY w.alive DESC, max(w.beat_at) DESC LIMIT :limit
+GROUP BY w.queues, w.kinds, w.state, w.alive, w.stopped ORDER BY w.alive DESC, max(w.beat_at) DESC LIMIT :limit
+
+-- name: longest_running
+-- row: RunningRow
+-- The running tasks of registered workers, the oldest first, found in their oldest leases.
+SELECT CAST(t.id AS text) AS id, k.name AS kind, t.started_at, l.queues, l.kinds
+FROM (
+    SELECT x.key, x.tasks, w.queues, w.kinds FROM onetray.worker AS w JOIN onetray.namespace AS n ON n.key = w.ns
+        JOIN onetray.lease AS x ON x.ns = w.ns AND x.worker = w.name
+    WHERE n.name = :namespace AND w.expires_at > {clock} ORDER BY x.key LIMIT :leases
+) AS l CROSS JOIN {lease_tasks} JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+    JOIN onetray.kind AS k ON k.key = t.kind
+WHERE t.state = :running ORDER BY t.started_at LIMIT :limit
 
 -- name: any_worker_alive
 -- In any namespace.

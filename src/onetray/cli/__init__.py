@@ -167,6 +167,14 @@ class BadInput(click.ClickException):
     """An argument or its value is invalid. The message says what to pass instead."""
 
     exit_code = USAGE
+    frames = ""
+    """Where the code of an app raised the error, as in a traceback."""
+
+    @classmethod
+    def of(cls, error: InvalidInput, hint: str = "") -> BadInput:
+        made = cls(f"{error}{hint}")
+        made.frames = str(error.facts.get("traceback", ""))
+        return made
 
 
 class DatabaseUnusable(click.ClickException):
@@ -191,7 +199,7 @@ def _print_error(error: click.ClickException) -> None:
     message = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError) and error.ctx is not None:
         message = f"{message.rstrip('.')}. Try '{error.ctx.command_path} --help'"
-    click.echo(f"onetray: {message}", err=True)
+    click.echo(f"{getattr(error, 'frames', '')}onetray: {message}", err=True)
 
 
 @contextmanager
@@ -200,7 +208,7 @@ def _known_errors(ctx: click.Context) -> Iterator[None]:
     try:
         yield
     except InvalidInput as e:
-        raise BadInput(str(e)) from e
+        raise BadInput.of(e) from e
     except NotFound as e:
         raise Absent(f"{e}{_where(ctx)}") from e
     except Conflict as e:

@@ -135,3 +135,6 @@ def set_up(level: str, format_: str) -> None:
     else:
         handler = JsonHandler(sys.stderr)
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if logging.getLogger().level > logging.DEBUG:
+        # Its pool warns of every connection that a restart of the server breaks. onetray logs the outage once.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -20,12 +20,12 @@ from tests.support.cpu_report import CpuReport, Meter
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.schedule import LongestFirst, longest_first
-from tests.support.warm_pool import WarmPool
+from tests.support.warm_pool import KeptPool
 
 # Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
 os.environ.pop("COLUMNS", None)
 
-postgres_store.ConnectionPool = WarmPool  # type: ignore[misc]
+postgres_store.WarmPool = KeptPool  # type: ignore[misc]
 # Nobody pulls the plug on this process: no commit has to wait for the disk.
 sqlite_store.PRAGMAS = (*sqlite_store.PRAGMAS, "synchronous = OFF")
 

@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": _utc(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -101,6 +101,9 @@ class TextLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _utc(record.created)
+
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = printable(super().formatMessage(record))
         trace = getattr(record, "facts", {}).get("traceback")
@@ -108,6 +111,11 @@ class TextLines(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:
         return _indented(super().formatException(ei))
+
+
+def _utc(seconds: float) -> str:
+    """A time as every line has it: ISO 8601, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _indented(text: str) -> str:
@@ -127,3 +135,6 @@ def set_up(level: str, format_: str) -> None:
     else:
         handler = JsonHandler(sys.stderr)
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if logging.getLogger().level > logging.DEBUG:
+        # Its pool warns of every connection that a restart of the server breaks. onetray logs the outage once.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -232,12 +233,33 @@ def test_children_are_read_in_pages(app: Onetray, anywhere: Harness, monkeypatch
     assert len(job.children(limit=3).tasks) == 3
 
 
-def test_a_job_of_an_unknown_id_is_not_found_with_await(app: Onetray, anywhere: Harness) -> None:
-    with pytest.raises(NotFound):
-        asyncio.run(app.aio.job("01890a5d-ac96-774b-bcce-b302099a8057"))
+def test_a_job_of_an_unknown_id_is_not_found(app: Onetray, anywhere: Harness) -> None:
+    unknown = "01890a5d-ac96-774b-bcce-b302099a8057"
+    for find in (app.job, lambda id_: asyncio.run(app.aio.job(id_))):
+        with pytest.raises(NotFound, match=f"^there is no job {unknown}$"):
+            find(unknown)
 
 
-def test_every_method_of_a_job_can_be_awaited() -> None:
-    names = {name for name in vars(Job) if not name.startswith("_")}
-    inner = {"events_after", "logs_after", "outcome", "states", "app", "entity", "over"}
-    assert names - inner <= {*vars(AsyncJob), "id", "repeated"}
+def test_an_async_job_has_every_public_member_of_a_job_with_the_same_parameters(app: Onetray) -> None:
+    found = {name: member for name, member in vars(Job).items() if not name.startswith("_")}
+    assert {"over", "states", "outcome", "entity", "repeated"} <= found.keys()
+    assert found.keys() - {*vars(AsyncJob), *vars(AsyncJob(Job(app, "1")))} == set()
+    for name, member in found.items():
+        if inspect.isfunction(member):
+            assert inspect.signature(member).parameters == inspect.signature(vars(AsyncJob)[name]).parameters, name
+
+
+def test_states_and_the_end_of_a_job_are_awaited(app: Onetray, anywhere: Harness) -> None:
+    @app.task
+    def work() -> int:
+        ctx.log("works")
+        return 7
+
+    async def follow() -> list[Any]:
+        job = await work.aio.submit()
+        before = (await job.over(), [state async for state in job.states(0)])
+        await asyncio.to_thread(anywhere.drain)
+        events, lines = await job.events_after(0), await job.logs_after(0)
+        return [*before, await job.over(), await job.outcome(), events[-1].type, lines[0].line, job.entity, job.app]
+
+    assert asyncio.run(follow()) == [False, ["queued"], True, 7, "task.succeeded", "works", "task", app]

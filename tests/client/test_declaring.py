@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typing_extensions
 
-from onetray import InvalidInput, Onetray, PermanentError
+from onetray import InvalidInput, Onetray, PermanentError, TransientError
 from onetray.testing import Harness
 
 
@@ -28,6 +28,11 @@ def test_rules_become_the_policy(app: Onetray) -> None:
     [
         ({"retires": 3}, r"unknown setting 'retires': did you mean 'retries'\?"),
         ({"nonsense": 3}, "unknown setting 'nonsense'; settings of a task: max_attempts, backoff_base_s"),
+        ({"priority": 3}, r"it is an option of a submit: task\.options\(priority=…\)\.submit"),
+        ({"countdown": 3}, r"it is an option of a submit: task\.options\(delay_s=…\)\.submit"),
+        ({"max_retries": 3}, "unknown setting 'max_retries': use 'retries'"),
+        ({"backoff_base_s": 90}, r"backoff_base_s must be at most backoff_max_s \(60\), not 90"),
+        ({"backoff_base_s": 3, "backoff_max_s": 2}, r"backoff_base_s must be at most backoff_max_s \(2\), not 3"),
         ({"retry_on": "OSError"}, "retry_on must be a list of exception classes, or of their names"),
         ({"retry_on": OSError}, "retry_on must be a list of exception classes, or of their names"),
         ({"retry_on": [OSError, int]}, "retry_on has int, which is not an exception class"),
@@ -56,6 +61,7 @@ def test_a_wrong_rule_is_refused_where_it_is_declared(app: Onetray, rules: dict[
         (lambda app: app.task(retires=3), "setting 'retires': did you mean 'retries'"),
         (lambda app: app.flow("f", concurency=3), "setting 'concurency'; settings of a flow: max_attempts"),
         (lambda app: app.flow("f", retires=3), "setting 'retires': did you mean 'retries'"),
+        (lambda app: app.flow("f", priority=3), r"option of a submit: flow\.submit\(config, priority=…\)"),
         (lambda app: app.flow("f", roll_up="all"), "roll_up must be one of strict, drain, mixed"),
         (lambda app: app.flow("f").stage(aprove="ann"), "setting 'aprove': did you mean 'approve'"),
         (lambda app: app.flow("f").stage(kind="x"), "setting 'kind'; settings of a stage: max_attempts"),
@@ -93,6 +99,26 @@ class Refused(ConnectionError):
     pass
 
 
+class Overloaded(TransientError):
+    """Asks for a retry, with a reason, which alone would dead-letter it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason_code="timeout")
+
+
+def test_a_task_is_also_a_function_and_names_submit_to_whoever_looks_for_another_method(app: Onetray) -> None:
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    assert double(21) == 42
+    for name in ("delay", "apply_async", "send", "enqueue", "defer"):
+        with pytest.raises(AttributeError, match=rf"has no method '{name}': use double\.submit\(…\)"):
+            getattr(double, name)
+    with pytest.raises(AttributeError, match="object has no attribute 'colour'"):
+        double.colour  # type: ignore[attr-defined]  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("rules", "error", "attempts"),
     [
@@ -102,6 +128,9 @@ class Refused(ConnectionError):
         ({"retry_on": [OSError], "no_retry_on": [ConnectionError]}, Refused, 1),
         ({"retry_on": [OSError], "no_retry_on": ["Refused"]}, Refused, 1),
         ({"retry_on": [Exception]}, PermanentError, 1),
+        ({}, Overloaded, 3), ({"no_retry_on": ["Overloaded"]}, Overloaded, 1),
+        ({"no_retry_on": [TransientError]}, Overloaded, 1),
+        ({"retry_on": [TransientError], "no_retry_on": ["Overloaded"]}, Overloaded, 1),
     ],
 )  # fmt: skip
 def test_a_class_of_errors_has_its_subclasses(

@@ -196,3 +196,10 @@ def test_many_go_into_as_many_transactions_as_the_engine_is_told(
         jobs = small.submit_many({"n": n} for n in range(8))
         assert [job.view().payload for job in jobs] == [{"n": n} for n in range(8)]
         assert harness.drain() == 8
+
+
+def test_a_setting_of_the_task_among_the_options_is_named(send) -> None:
+    with pytest.raises(InvalidInput, match=r"it is a setting of the task: @app\.task\(timeout_s=…\)"):
+        send.options(timeout_s=3)
+    with pytest.raises(InvalidInput, match="unknown option 'eta': use 'run_at'"):
+        send.options(eta=3)

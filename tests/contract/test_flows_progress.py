@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onetray.domain.clock import VirtualClock
@@ -32,6 +34,23 @@ def test_progress_counts_what_is_done_and_names_the_current_stage(engine: Engine
     end = engine.progress(flow.id)
     assert (end.state, end.percentage, end.counts.done, end.counts.total) == ("succeeded", 100, 5, 5)
     assert [s.percentage for s in end.stages] == [100, 100]
+
+
+def test_the_state_of_a_progress_is_as_new_as_its_counts(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends between the read of the state and the read of the counts is in both, or in neither."""
+    flow, task = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")])]), submit(engine, queue="other")
+    held = {"stages_of": take(engine), "progress_of": take(engine, queue="other")}
+    read = engine.store.read
+
+    def after_a_success(name: str, /, **fields: Any) -> Any:
+        if name in held:
+            engine.succeed(held.pop(name))
+        return read(name, **fields)
+
+    monkeypatch.setattr(engine.store, "read", after_a_success)
+    assert engine.task_progress(task).state == "succeeded"
+    progress = engine.progress(flow.id)
+    assert (progress.state, progress.counts.succeeded, held) == ("succeeded", 1, {})
 
 
 def test_tasks_are_counted_by_where_they_are(engine: Engine, clock: VirtualClock) -> None:

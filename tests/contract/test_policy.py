@@ -88,6 +88,15 @@ def test_a_policy_of_a_newer_version_is_read_by_what_is_known() -> None:
     assert Policy.from_body(body) == Policy(max_attempts=4)
 
 
+def test_a_base_above_the_maximum_that_an_earlier_version_has_stored_is_cut_to_it() -> None:
+    body = Policy(backoff_base_s=30).body.replace('"backoff_base_s":30', '"backoff_base_s":300')
+    assert Policy.from_body(body).backoff_base_s == 60
+
+
+def test_a_maximum_below_the_default_base_needs_no_other_base() -> None:
+    assert Policy(backoff_max_s=0.1).backoff_max_s == 0.1
+
+
 def test_a_heartbeat_is_half_the_lease_unless_it_is_given() -> None:
     assert Policy(lease_s=30).heartbeat_s == 15
     assert Policy(lease_s=30).with_(lease_s=90).heartbeat_s == 45

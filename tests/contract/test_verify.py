@@ -73,6 +73,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield copy
 
 
+@pytest.fixture
+def unchecked(made_in_postgres: str) -> Iterator[psycopg.Connection[Any]]:
+    """The mixed database in a transaction that has dropped its constraints and is rolled back."""
+    with psycopg.connect(made_in_postgres, prepare_threshold=0) as database:
+        _drop_checks(database)
+        database.execute("SAVEPOINT sound")
+        yield database
+        database.rollback()
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def spoiled(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Findings]:
     """Damage the mixed database and look at it: a copy of the file, or a transaction that is rolled back."""
@@ -83,12 +93,13 @@ def spoiled(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], F
         return verified(f"sqlite:///{tmp_path / 'copy.db'}")
 
     def on_postgres(sql: str) -> Findings:
-        with (
-            psycopg.connect(request.getfixturevalue("made_in_postgres")) as database,
-            database.transaction(force_rollback=True),
-        ):
-            _spoil_postgres(database, sql)
+        database: psycopg.Connection[Any] = request.getfixturevalue("unchecked")
+        try:
+            database.execute(_with_keys(sql).encode(), prepare=False)
             return look(PostgresSnapshot(database), POSTGRES)
+        finally:
+            # Past psycopg, which would forget what it has prepared: to plan all checks again takes most of the time.
+            database.pgconn.exec_(b"ROLLBACK TO SAVEPOINT sound")
 
     return on_sqlite if request.param == "sqlite" else on_postgres
 
@@ -111,13 +122,13 @@ def spoil(url: str, sql: str) -> None:
         connection.close()
         return
     with psycopg.connect(url) as database:
-        _spoil_postgres(database, sql)
+        _drop_checks(database)
+        database.execute(_with_keys(sql).encode())
 
 
-def _spoil_postgres(database: psycopg.Connection[Any], sql: str) -> None:
+def _drop_checks(database: psycopg.Connection[Any]) -> None:
     for table, name in database.execute(_CHECKS).fetchall():
         database.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}".encode())
-    database.execute(_with_keys(sql).encode())
 
 
 def _with_keys(sql: str) -> str:

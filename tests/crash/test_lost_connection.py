@@ -22,6 +22,7 @@ from tests.support.cluster import Cluster
 from tests.support.engines import engine_on, must_verify
 from tests.support.fleet import wait_until
 from tests.support.proxy import LOSE_ANSWER, LOSE_REQUEST, Proxy
+from tests.support.workers import is_alive
 
 
 @contextmanager
@@ -266,7 +267,10 @@ def test_a_server_that_stays_away_is_reported_as_unavailable_and_calls_work_when
     patience = EngineConfig(call_timeout_s=1.0)
     with cluster.database() as url, Engine.open(migrated(url), config=patience) as engine:
         engine.submit("mail", "first")
+        backends = [pid for (pid,) in engine.store.read_sql("SELECT pid FROM pg_stat_activity")]
         cluster.kill()
+        # One that has not noticed yet that its server is gone would still answer.
+        wait_until(lambda: not any(is_alive(pid) for pid in backends))
         began = time.monotonic()
         with pytest.raises(Unavailable):
             engine.submit("mail", "lost")

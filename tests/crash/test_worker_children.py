@@ -31,7 +31,10 @@ DEATHS = {
 }
 
 
-def test_a_handler_that_dies_spends_an_attempt_and_its_neighbours_lose_nothing(app: Onetray, traces: Traces) -> None:
+def test_a_handler_that_dies_spends_an_attempt_and_its_neighbours_lose_nothing(
+    app: Onetray, traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "onetray.worker")
     neighbours = [task.submit(**traces.asked) for task in (workload.doze, workload.alone)]
     with Worker(app, path=APP):
         wait_until(lambda: len(traces.rows()) == 2)
@@ -47,6 +50,8 @@ def test_a_handler_that_dies_spends_an_attempt_and_its_neighbours_lose_nothing(a
         assert job.view().error["class"] == "SystemExit"
         traces.let_go()
         assert [job.result(20) for job in neighbours] == [1, 1]
+    lines = [line for line in caplog.messages if "the process that ran it" in line]
+    assert len(lines) == len(DEATHS) + 1, "one for each attempt"
 
 
 def test_a_cancel_kills_a_handler_in_a_process_with_what_it_has_started(app: Onetray, traces: Traces) -> None:

@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 import xml.etree.ElementTree as ET
 from contextlib import suppress
@@ -20,6 +18,7 @@ from onetray.domain.policy import Policy
 from tests.cli.run import every_command
 from tests.docs.reader import without_log
 from tests.support.cases import each_case
+from tests.support.prepared import PreparedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,15 +43,12 @@ def read(name: str) -> str:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_documentation_runs(program: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, without_log(done.stderr)) == (0, "")
+    folder, file, errors = tmp_path / "here", tmp_path / "program.py", tmp_path / "errors"
+    folder.mkdir()
+    file.write_text(program)
+    running = PreparedProcess("tests.docs.program", str(file), cwd=folder, stdout=tmp_path / "output", stderr=errors)
+    code = running.wait(120)
+    assert (code, without_log(errors.read_text())) == (0, "")
 
 
 @each_case("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

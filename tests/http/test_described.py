@@ -287,8 +287,9 @@ def test_a_policy_at_the_ends_that_are_described_is_taken_and_one_past_them_is_n
 ) -> None:
     for name, schema in spec["components"]["schemas"]["PolicyBody"]["properties"].items():
         if end in schema:
-            # A lease is at most twice a heartbeat.
-            beside: dict[str, Any] = {"lease_s": 0.001} if name == "heartbeat_s" else {}
+            # A lease is at most twice a heartbeat, a base of backoff at most the maximum.
+            others = {"heartbeat_s": {"lease_s": 0.001}, "backoff_base_s": {"backoff_max_s": schema["maximum"]}}
+            beside: dict[str, Any] = others.get(name, {})
             assert Policy(**{**beside, name: schema[end]}), name
             with pytest.raises(InvalidInput):
                 Policy(**{**beside, name: schema[end] * 2 + 1 if end == "maximum" else schema[end] - 1})

@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from onetray.domain.clock import SECOND, VirtualClock
 from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from onetray.http.json_answers import iso_time, micros
 from tests.http.calls import NOBODY, claim, dead, flow, get, post, refusal, submit, ticket
@@ -42,6 +43,31 @@ def test_a_task_is_submitted_and_found(shop: TestClient, shared_engine: Engine, 
         {"to": "ann"},
         iso_time(task.created_at),
     )
+
+
+def test_a_kind_that_nobody_has_declared_is_accepted_with_a_warning(
+    shop: TestClient, shared_engine: Engine, queue: str
+) -> None:
+    kind, other = f"unheard {queue} ß", f"heard {queue}"
+    shared_engine.configure(other, Policy())
+    body = {"kind": kind, "queue": queue}
+    found = shop.post("/api/v1/jobs", json=body)
+    assert found.status_code == 201
+    assert found.headers["onetray-warning"] == (
+        f"no worker has declared the kind 'unheard {queue} \\xdf': the task waits until one does"
+    )
+    # There is a job of it now; and the other one was declared.
+    for known in (kind, other):
+        assert "onetray-warning" not in shop.post("/api/v1/jobs", json={"kind": known, "queue": queue}).headers
+    jobs = [{"kind": f"{queue} a"}, {"name": "f", "stages": [{"name": "s", "tasks": [{"kind": f"{queue} b"}]}]}]
+    warning = shop.post("/api/v1/jobs/batch", json={"jobs": jobs}).headers["onetray-warning"]
+    assert f"'{queue} a', '{queue} b'" in warning
+    register(shared_engine, queue, kinds=(other,))
+    (blocker,) = get(shop, f"/jobs/{found.json()['id']}/explain")["reasons"]
+    shared_engine.worker_leave("listener")
+    assert f"none of them knows the kind {kind!r}" in blocker["message"]
+    described = get(shop, "/openapi.json")["paths"]["/api/v1/jobs"]["post"]["responses"]["201"]["headers"]
+    assert described.keys() == {"Onetray-Warning", "Idempotent-Replay"}
 
 
 def test_a_whole_number_may_be_written_with_a_point(shop: TestClient, shared_engine: Engine, queue: str) -> None:

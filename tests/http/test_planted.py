@@ -47,6 +47,7 @@ PLACES = (
     "carried", "passed_on",
 )  # fmt: skip
 SECRETS = {place: f'planted {place} "{n}" ß' for n, place in enumerate(PLACES)}
+SPELLINGS = {p: (s, json.dumps(s)[1:-1], json.dumps(s, ensure_ascii=False)[1:-1]) for p, s in SECRETS.items()}
 SRC = Path(onetray.__file__).parent
 SHORT = "q7Z"
 """Too short to be looked for: hidden by its path alone."""
@@ -75,13 +76,9 @@ class Scene:
 
     def leaks(self, text: str) -> list[str]:
         """The places whose secrets are in an answer, as they are or as JSON or Python writes them."""
-        spellings = {p: (s, json.dumps(s)[1:-1], json.dumps(s, ensure_ascii=False)[1:-1]) for p, s in SECRETS.items()}
-        found = [p for p, forms in spellings.items() if any(form in text or form in _decoded(text) for form in forms)]
+        texts = (text, text.replace('\\"', '"').replace("\\\\", "\\").replace("\\u00df", "ß"))
+        found = [place for place, forms in SPELLINGS.items() if any(form in t for form in forms for t in texts)]
         return found + ([SHORT] if SHORT in text else [])
-
-
-def _decoded(text: str) -> str:
-    return text.replace('\\"', '"').replace("\\\\", "\\").replace("\\u00df", "ß")
 
 
 def declared(url: str) -> Onetray:
@@ -323,7 +320,9 @@ def test_a_route_that_is_added_and_knows_nothing_of_redaction_shows_none(scene: 
     answered = set()
     with TestClient(app, base_url=BASE) as client:
         for name in (*READS, "feed"):
-            for id_ in scene.ids:
+            needs = [] if name == "feed" else [p.name for p in READS[name].parameters.values() if p.default is p.empty]
+            of = {"flow": scene.flows, "stage": scene.stages, "task": scene.tasks, "keys": ["-"], "": ["-"]}
+            for id_ in of.get("".join(needs), scene.ids):
                 answer = client.get(f"/api/v1/new/{name}/{id_}")
                 assert scene.leaks(answer.text) == [], (name, id_)
                 answered |= {name} if answer.status_code == 200 else set()

@@ -44,7 +44,30 @@ def at(engine: Engine, **config: Any) -> Iterator[Served]:
         server.end()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+STORES = ("sqlite", "postgres")
+ANN = [("http", "sqlite"), ("http", "postgres"), ("older-http", "sqlite"), ("stdio", "postgres")]
+SHARER = [("http", "sqlite"), ("stdio", "postgres")]
+"""Each way to connect and each database, not each with each: a transport does not know the database."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Connect the agents of a test to the servers that it uses."""
+    names = metafunc.fixturenames
+    if "place" not in names:
+        return
+    agent = next((name for name in ("ann", "sharer") if name in names and _is_of_this_folder(metafunc, name)), None)
+    if agent is None:
+        metafunc.parametrize("place", STORES, indirect=True, scope="module")
+    else:
+        metafunc.parametrize((agent, "place"), ANN if agent == "ann" else SHARER, indirect=True, scope="module")
+
+
+def _is_of_this_folder(metafunc: pytest.Metafunc, fixture: str) -> bool:
+    """Whether the module of the test has no fixture of this name."""
+    return not hasattr(metafunc.module, fixture)
+
+
+@pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if request.param == "sqlite":
         url = migrated_sqlite(tmp_path_factory.mktemp("mcp"))
@@ -58,7 +81,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Place(url, engine, server)
 
 
-@pytest.fixture(scope="module", params=["http", "older-http", "stdio"])
+@pytest.fixture(scope="module")
 def ann(request: pytest.FixtureRequest, place: Place) -> Iterator[Agent]:
     """An agent, connected in each way."""
     if request.param == "stdio":
@@ -82,7 +105,7 @@ def queue() -> str:
     return f"q-{uuid4()}"
 
 
-@pytest.fixture(scope="module", params=["http", "stdio"])
+@pytest.fixture(scope="module")
 def sharer(request: pytest.FixtureRequest, place: Place) -> Iterator[Agent]:
     if request.param == "stdio":
         with agent(process("--database", place.database, "--tools", "parallel-mcp"), LEGACY) as ann:

@@ -13,8 +13,11 @@ from onetray.domain.retry import backoff_us, retryable
 
 SECONDS = st.floats(0, 1e6)
 POLICIES = st.builds(
-    Policy, backoff_base_s=SECONDS, backoff_factor=st.floats(1, 1000), backoff_max_s=SECONDS, jitter=st.booleans()
-)
+    lambda delays, factor, jitter: Policy(
+        backoff_base_s=min(delays), backoff_max_s=max(delays), backoff_factor=factor, jitter=jitter
+    ),
+    st.tuples(SECONDS, SECONDS), st.floats(1, 1000), st.booleans(),
+)  # fmt: skip
 ATTEMPTS, SEEDS = st.integers(1, 1_000_000), st.integers(0, 2**32)
 NAMES = st.sampled_from(["Error", "Boom", "ValidationError", "pkg.PermanentError", "HTTP 404", "HTTP 429", "http_503"])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -48,21 +50,23 @@ def engine(shared_engine: Engine) -> Engine:
     return shared_engine
 
 
-@pytest.fixture
-def caller(engine: Engine) -> Caller:
-    """Calls the routes in the name of somebody."""
+@pytest.fixture(scope="module")
+def caller(shared_engine: Engine) -> Iterator[Caller]:
+    """Calls the routes in the name of somebody: each has an app, made once."""
+    with ExitStack() as stack:
 
-    def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
-        app = FastAPI()
-        app.state.services = Services(engine, HttpConfig())
-        app.include_router(commands.router)
-        app.include_router(rpc.router)
-        app.include_router(rpc_wait.router)
-        problems.install(app)
-        app.add_middleware(As, principal=Principal(name, namespace, frozenset(scopes or SCOPES)))
-        return TestClient(app, raise_server_exceptions=False)
+        @cache
+        def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
+            app = FastAPI()
+            app.state.services = Services(shared_engine, HttpConfig())
+            app.include_router(commands.router)
+            app.include_router(rpc.router)
+            app.include_router(rpc_wait.router)
+            problems.install(app)
+            app.add_middleware(As, principal=Principal(name, namespace, frozenset(scopes or SCOPES)))
+            return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
-    return of
+        yield of
 
 
 def send(client: TestClient, *said: Any) -> list[dict[str, Any]]:

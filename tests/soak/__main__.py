@@ -198,10 +198,10 @@ def remote(clients: int, submits: int, kills: int, lose: float, seed: int, store
 
 @soak.command()
 @click.option("--tasks", type=click.IntRange(1, 9_000), default=1_000, show_default=True, help="Tasks to be done.")
-@click.option("--every-s", type=float, default=0.5, show_default=True, help="How long between two kills.")
+@click.option("--every", type=click.IntRange(1), default=30, show_default=True, help="Outcomes between two kills.")
 @click.option("--seed", type=int, default=1, show_default=True, help="What decides who is killed, and when.")
 @store_option
-def agents(tasks: int, every_s: float, seed: int, store: str) -> None:
+def agents(tasks: int, every: int, seed: int, store: str) -> None:
     """Let two agents share out a run over /mcp, and kill them at random: each task ends, with one accepted outcome."""
     from tests.support.agent_kills import kill_agents
     from tests.support.engines import open_migrated
@@ -209,7 +209,7 @@ def agents(tasks: int, every_s: float, seed: int, store: str) -> None:
     def attempt(url: str) -> list[str]:
         open_migrated(url).close()
         with tempfile.TemporaryDirectory(prefix="onetray-soak-") as folder:
-            done = kill_agents(url, Path(folder), tasks=tasks, every_s=every_s, seed=seed, limit_s=1800, say=click.echo)
+            done = kill_agents(url, Path(folder), tasks=tasks, every=every, seed=seed, limit_s=1800, say=click.echo)
         click.echo(str(done))
         return done.faults
 

@@ -44,9 +44,12 @@ class Campaign:
 
 
 def kill_agents(
-    database: str, folder: Path, *, tasks: int, every_s: float, seed: int, limit_s: float, say: Callable[[str], None]
+    database: str, folder: Path, *, tasks: int, every: int, seed: int, limit_s: float, say: Callable[[str], None]
 ) -> Campaign:
-    """Let two agents do the tasks of a run, kill one of them again and again, and compare what they were told."""
+    """Let two agents do the tasks of a run, kill one of them again and again, and compare what they were told.
+
+    One is killed after about `every` outcomes: by the clock, a busy machine would start agents only to kill them.
+    """
     chance, done, began = random.Random(seed), Campaign(tasks), time.monotonic()
     with ServerProcess(database) as server, agent_at(server.url) as boss:
         run = str(boss.call("create_run")["run"]["id"])
@@ -54,8 +57,7 @@ def kill_agents(
             boss.call("enqueue_task", runId=run, kind="work", id=f"{run}-{n}", input=n)
         agents = [_start(server.url, folder, f"agent-{n}") for n in range(2)]
         try:
-            while boss.call("get_run", runId=run)["run"]["status"] == "active" and time.monotonic() - began < limit_s:
-                time.sleep(chance.uniform(0.5, 1.5) * every_s)
+            while _comes_to(chance.randint(1, 2 * every) + len(_journals(folder)), boss, run, folder, limit_s):
                 victim = chance.randrange(len(agents))
                 agents[victim].kill()
                 agents[victim].join()
@@ -73,6 +75,16 @@ def kill_agents(
         done.faults += [str(violation) for violation in verify(engine.store).violations]
     done.seconds = time.monotonic() - began
     return done
+
+
+def _comes_to(outcomes: int, boss: Agent, run: str, folder: Path, limit_s: float) -> bool:
+    """Wait for so many outcomes; False if the run ends before."""
+
+    def is_active() -> bool:
+        return bool(boss.call("get_run", runId=run)["run"]["status"] == "active")
+
+    wait_until(lambda: len(_journals(folder)) >= outcomes or not is_active(), limit_s)
+    return is_active()
 
 
 def _start(url: str, folder: Path, name: str) -> BaseProcess:

@@ -44,6 +44,7 @@ fsync = {durable}
 synchronous_commit = {durable}
 full_page_writes = {durable}
 """
+END_CONNECTIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
 INITDB_OPTIONS = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 CACHE = Path(__file__).parents[2] / ".cache"
 
@@ -67,7 +68,11 @@ class Server:
 
     def drop_database(self, url: str) -> None:
         """Remove a database together with the connections to it."""
-        self._run(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(_database(url))))
+        name = _database(url)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            # FORCE does it, too, and looks only every 100 ms whether they have gone.
+            wait_until(lambda: not connection.execute(END_CONNECTIONS, (name,)).fetchall(), PATIENCE_S)
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     @contextlib.contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:

@@ -20,9 +20,11 @@ from onetray.store import open_store
 from onetray.store.postgres import PostgresSnapshot
 from onetray.verify import Findings, look
 from tests.support.cluster import Server
+from tests.support.waits import wait_until
 from tests.support.warm_pool import drop_connections, keep_connections, kept_pids
 
 KEEPER = "onetray-tests-keeper"
+PATIENCE_S = 60.0
 FEW_EVENTS = 2_000
 """Up to so many, a plan that was made for an empty table will do."""
 
@@ -41,7 +43,7 @@ SELECT (SELECT array_agg((c.oid, c.reloptions)::text ORDER BY c.oid) FROM pg_cla
 """
 _HAS_FEW_EVENTS = f"SELECT count(*) <= {FEW_EVENTS} FROM (SELECT 1 FROM onetray.event LIMIT {FEW_EVENTS + 1}) AS e"
 _END_OTHERS = """
-SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s::int[])
     AND backend_type = 'client backend'
 """
@@ -86,7 +88,9 @@ class Keeper:
 
     def _empty(self) -> bool:
         connection = self._connection
-        connection.execute(_END_OTHERS, (kept_pids(self.url),))
+        kept = kept_pids(self.url)
+        # pg_terminate_backend can wait for their end, too, but looks only every 100 ms.
+        wait_until(lambda: not connection.execute(_END_OTHERS, (kept,)).fetchall(), PATIENCE_S)
         if self._shape_now() != self._shape:
             return False
         with connection.transaction(), connection.pipeline():

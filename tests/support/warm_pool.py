@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg import Connection
 from psycopg.pq import TransactionStatus
-from psycopg_pool import ConnectionPool
+
+from onetray.store.postgres import PostgresStore, ServerConnection, WarmPool
 
 MOST_KEPT = 8
 
-_kept: dict[str, list[tuple[dict[str, Any], Connection[Any]]]] = {}
+Opened = tuple[dict[str, Any], bool]
+_kept: dict[str, list[tuple[Opened, ServerConnection]]] = {}
 """Of each database that is lent: what its connections were opened with, and the connections."""
 
 
@@ -32,20 +33,27 @@ def drop_connections(url: str) -> None:
         connection.close()
 
 
-class WarmPool(ConnectionPool[Any]):
+class KeptPool(WarmPool):
     """Begins with connections that earlier tests have left, and leaves its own."""
 
     _is_closing = False
 
-    def _connect(self, timeout: float | None = None) -> Any:
-        kept, kwargs = _kept.get(self._resolve_conninfo(), []), self._resolve_kwargs()
-        for place, (opened_with, connection) in enumerate(kept):
-            if opened_with == kwargs:
+    def _connect(self, timeout: float | None = None) -> ServerConnection:
+        kept, opened_with = _kept.get(self._resolve_conninfo(), []), self._opened_with()
+        for place, (how, connection) in enumerate(kept):
+            if how == opened_with:
                 del kept[place]
                 connection._pool = self  # type: ignore[attr-defined]
                 self._set_connection_expiry_date(connection)
+                self.last_error = self.first_connect_s = None
+                self.tried.set()
                 return connection
         return super()._connect(timeout)
+
+    def _opened_with(self) -> Opened:
+        """What makes two connections different: their options, and whether they prepare statements."""
+        store: PostgresStore = self._configure.__self__  # type: ignore[union-attr]
+        return self._resolve_kwargs(), store.pooler
 
     def close(self, timeout: float = 5.0) -> None:
         self._is_closing = True
@@ -56,6 +64,6 @@ class WarmPool(ConnectionPool[Any]):
         idle = not conn.closed and conn.pgconn.transaction_status == TransactionStatus.IDLE
         if self._is_closing and idle and kept is not None and len(kept) < MOST_KEPT:
             conn._pool = None
-            kept.append((self._resolve_kwargs(), conn))
+            kept.append((self._opened_with(), conn))
         else:
             super()._close_connection(conn)

@@ -167,3 +167,28 @@ def test_an_app_whose_module_runs_as_the_program_says_that_it_is_there_twice(
 def test_an_app_without_tasks_names_include(app: Onetray) -> None:
     with pytest.raises(InvalidInput, match=r"app.include"):
         app.worker().start()
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "frames"),
+    [
+        ("from onetray import Onetray\napp = Onetray()\n\napp.task(retires=3)\n",
+         "InvalidInput: unknown setting 'retires': did you mean 'retries'", ["line 4, in <module>"]),
+        ("import no_such_package\n", "ModuleNotFoundError: .* Install no_such_package", ["line 1, in <module>"]),
+        ("def f(:\n", "SyntaxError", ["line 1", "def f(:"]),
+        ("def f():\n    raise KeyError('x')\n\nf()\n", "KeyError: 'x'", ["line 4, in <module>", "line 2, in f"]),
+    ],
+    ids=["a wrong setting", "a missing package", "syntax", "two frames"],
+)  # fmt: skip
+def test_code_that_cannot_be_imported_is_told_by_its_own_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, told: str, frames: list[str]
+) -> None:
+    name = f"broken_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInput, match=f"^the app {name} cannot be imported: {told}") as raised:
+        load_app(name)
+    trace = raised.value.facts["traceback"]
+    assert [line for line in frames if line not in trace] == []
+    assert trace.count("File ") == sum("line " in line for line in frames)
+    assert "importlib" not in trace

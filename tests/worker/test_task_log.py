@@ -236,3 +236,10 @@ def test_failures_above_the_rate_lose_only_their_tracebacks(app: Onetray, log: p
     assert any("traceback" in each for each in lines)
     without = [record.getMessage() for record in log.records if "are left out" in record.getMessage()]
     assert len(without) == sum("traceback" not in each for each in lines) > 0
+
+
+def test_lines_of_text_and_of_json_have_the_same_time_in_utc() -> None:
+    record = logging.makeLogRecord({"msg": "starts", "levelname": "INFO", "name": "n", "created": 1_800_000_000.25})
+    when = "2027-01-15T08:00:00.250+00:00"
+    assert TextLines().format(record) == f"{when} INFO    n: starts"
+    assert json.loads(JsonLines().format(record))["time"] == when

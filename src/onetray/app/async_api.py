@@ -101,10 +101,10 @@ async def _submit(
 
 
 class AsyncJob(Generic[R]):
-    """A job with the methods of Job as coroutines."""
+    """A job with the methods of Job as coroutines; the properties of Job that read the database are coroutines, too."""
 
     def __init__(self, job: Job[R]) -> None:
-        self.job, self.id, self.repeated = job, job.id, job.repeated
+        self.job, self.app, self.id, self.entity, self.repeated = job, job.app, job.id, job.entity, job.repeated
 
     def __repr__(self) -> str:
         return repr(self.job)
@@ -113,27 +113,43 @@ class AsyncJob(Generic[R]):
         """Its state now."""
         return (await self.view()).state
 
+    async def over(self) -> bool:
+        """Whether the job is in a terminal state."""
+        return self._ends_in(await self.state())
+
     async def view(self) -> TaskView | Flow:
         """The whole Task or Flow as it is now."""
         return await asyncio.to_thread(self.job.view)
 
     async def wait(self, timeout_s: float | None = None) -> str:
         """Wait until the job has ended, and return its final state. Raises NotYet after the timeout."""
-        machine, notifier = FLOW if self.job.entity == "flow" else TASK, notifier_of(self.job.app.engine.wake)
+        async for state in self.states(timeout_s):
+            if self._ends_in(state):
+                return state
+        raise await asyncio.to_thread(not_ended_yet, self.job, state, timeout_s)
+
+    async def states(self, timeout_s: float | None = None) -> AsyncIterator[str]:
+        """Yield the state now and after every wake-up, until the timeout, even after the job has ended."""
+        notifier = notifier_of(self.app.engine.wake)
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             seen = notifier.generation
-            state = await self.state()
-            if state in machine.terminal:
-                return state
+            yield await self.state()
             left = notifier.poll_s if until is None else min(notifier.poll_s, until - time.monotonic())
-            if left <= 0:
-                raise await asyncio.to_thread(not_ended_yet, self.job, state, timeout_s)
+            if left <= 0 or notifier.closed:
+                return
             await notifier.wait(seen, left)
+
+    def _ends_in(self, state: str) -> bool:
+        return state in (FLOW if self.entity == "flow" else TASK).terminal
 
     async def result(self, timeout_s: float | None = None) -> R:
         """Wait for the result and return it. Raises JobFailed if the job ended without one."""
         await self.wait(timeout_s)
+        return await self.outcome()
+
+    async def outcome(self) -> R:
+        """The result of a job that has ended. Raises JobFailed, which says why, if there is none."""
         return await asyncio.to_thread(self.job.outcome)
 
     async def results(self) -> dict[str, Any]:
@@ -152,17 +168,25 @@ class AsyncJob(Generic[R]):
         """Its events, in order; with `follow`, until the job has ended."""
         return self._pages(self.job.events_after, lambda event: event.id, follow)
 
+    async def events_after(self, cursor: int) -> list[Event]:
+        """One page of its events, after this event id."""
+        return await asyncio.to_thread(self.job.events_after, cursor)
+
     def logs(self, *, follow: bool = False) -> AsyncIterator[LogLine]:
         """The log lines of its handlers; with `follow`, until the job has ended."""
         return self._pages(self.job.logs_after, lambda line: line.cursor, follow)
+
+    async def logs_after(self, cursor: int) -> list[LogLine]:
+        """One page of its log, after this cursor."""
+        return await asyncio.to_thread(self.job.logs_after, cursor)
 
     async def _pages(
         self, read: Callable[[int], list[T]], cursor_of: Callable[[T], int], follow: bool
     ) -> AsyncIterator[T]:
         """As Job._pages, but it waits in the coroutine: a thread could not be cancelled with its caller."""
-        notifier, after = notifier_of(self.job.app.engine.wake), 0
+        notifier, after = notifier_of(self.app.engine.wake), 0
         while True:
-            seen, over = notifier.generation, not follow or await asyncio.to_thread(lambda: self.job.over)
+            seen, over = notifier.generation, not follow or await self.over()
             page = await asyncio.to_thread(read, after)
             for item in page:
                 yield item

@@ -264,8 +264,15 @@ def job_by_id(app: Onetray, id: str) -> Job[Any]:
     try:
         kind = app.engine.task(id, namespace=app.namespace).kind
     except NotFound:
-        name = app.engine.flow(id, namespace=app.namespace).name
-        flow = app.flow_of(name)
+        flow = app.flow_of(_flow_name(app, id))
         return Job(app, id, "flow", flow.result if flow is not None else None)
     task = app.task_of(kind)
     return Job(app, id, "task", task.signature.result if task is not None else None)
+
+
+def _flow_name(app: Onetray, id: str) -> str:
+    try:
+        return app.engine.flow(id, namespace=app.namespace).name
+    except NotFound:
+        # No task either: what was asked for is a job, whichever it would have been.
+        raise NotFound(f"there is no job {id}", job=id) from None

@@ -143,16 +143,41 @@ class WorkerRules(TypedDict, total=False):
     retention_s: float | None
 
 
+OTHER_ENGINES = {
+    "name": "kind", "max_retries": "retries", "autoretry_for": "retry_on", "dont_autoretry_for": "no_retry_on",
+    "default_retry_delay": "backoff_base_s", "min_backoff": "backoff_base_s", "max_backoff": "backoff_max_s",
+    "retry_backoff": "backoff_base_s", "retry_backoff_max": "backoff_max_s", "retry_jitter": "jitter",
+    "time_limit": "timeout_s", "soft_time_limit": "timeout_s", "timeout": "timeout_s", "expires": "queue_ttl_s",
+    "countdown": "delay_s", "delay": "delay_s", "schedule_in": "delay_s", "eta": "run_at", "schedule_at": "run_at",
+    "queue_name": "queue", "lock": "unique_key", "queueing_lock": "unique_key", "job_id": "idempotency_key",
+    "task_id": "idempotency_key",
+}  # fmt: skip
+"""What other engines call a rule or an option."""
+
+
 def known(given: Iterable[str], rules: Any, what: str, of: str) -> None:
     """Raise InvalidInput for a name that the TypedDict does not have, with the one that was probably meant."""
     names = rules.__annotations__
     for name in given:
         if name not in names:
-            from difflib import get_close_matches
+            raise InvalidInput(f"unknown {what} {name!r}{_hint(name, rules, what, of)}", field=name)
 
-            close = get_close_matches(name, names, 1)
-            hint = f": did you mean {close[0]!r}?" if close else f"; {what}s of {of}: {', '.join(names)}"
-            raise InvalidInput(f"unknown {what} {name!r}{hint}", field=name)
+
+def _hint(name: str, rules: Any, what: str, of: str) -> str:
+    from difflib import get_close_matches
+
+    names, meant = rules.__annotations__, OTHER_ENGINES.get(name, name)
+    if meant in names:
+        return f": use {meant!r}"
+    if rules is TaskRules and meant in Options.__annotations__:
+        return f": it is an option of a submit: task.options({meant}=…).submit(…)"
+    if rules in (StageRules, FlowRules) and meant in FlowOptions.__annotations__:
+        return f": it is an option of a submit: flow.submit(config, {meant}=…)"
+    if rules is Options and meant in TaskRules.__annotations__:
+        return f": it is a setting of the task: @app.task({meant}=…)"
+    if close := get_close_matches(name, names, 1):
+        return f": did you mean {close[0]!r}?"
+    return f"; {what}s of {of}: {', '.join(names)}"
 
 
 def error_classes(rules: Mapping[str, Any], name: str) -> tuple[type[BaseException], ...]:

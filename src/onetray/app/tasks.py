@@ -37,6 +37,11 @@ ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
 _SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "alias", "labels", "connection"})
 """Options that need a separate command for each call."""
+OTHER_ENGINES_METHODS = frozenset({
+    "apply", "apply_async", "call_local", "defer", "defer_async", "delay", "enqueue", "s", "schedule", "send",
+    "send_with_options", "si",
+})  # fmt: skip
+"""How tasks of other engines are submitted."""
 
 
 class Binding(Protocol):
@@ -69,6 +74,16 @@ class TaskDefinition(Generic[P, R]):
         """Call the function directly, without the engine."""
         return self.function(*args, **kwargs)
 
+    if not TYPE_CHECKING:  # A type checker would take any name.
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OTHER_ENGINES_METHODS:
+                raise AttributeError(
+                    f"a task of onetray has no method {name!r}: use {self.function.__name__}.submit(…), "
+                    f"with options {self.function.__name__}.options(delay_s=…).submit(…)"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return f"<task {self.kind}>"
 
@@ -78,11 +93,13 @@ class TaskDefinition(Generic[P, R]):
         return replace(self, submit_options={**self.submit_options, **options})
 
     def decides_retry(self, error: BaseException) -> bool | None:
-        """Whether its rules retry an error, if they name a class of it; None if the policy decides by its name."""
-        if isinstance(error, self.no_retry_on):
+        """Whether its rules retry an error, if they name it or a class of it; None if the policy decides.
+
+        `no_retry_on` has precedence over `retry_on`, and over an error that asks for a retry.
+        """
+        if isinstance(error, self.no_retry_on) or type(error).__name__ in self.policy.no_retry_on:
             return False
-        is_named = type(error).__name__ in self.policy.no_retry_on
-        return True if isinstance(error, self.retry_on) and not is_named else None
+        return True if isinstance(error, self.retry_on) else None
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit the task to its queue. It is durable when this returns."""

@@ -184,6 +184,14 @@ class BadInput(click.ClickException):
     """An argument or its value is invalid. The message says what to pass instead."""
 
     exit_code = USAGE
+    frames = ""
+    """Where the code of an app raised the error, as in a traceback."""
+
+    @classmethod
+    def of(cls, error: InvalidInput, hint: str = "") -> BadInput:
+        made = cls(f"{error}{hint}")
+        made.frames = str(error.facts.get("traceback", ""))
+        return made
 
 
 class DatabaseUnusable(click.ClickException):
@@ -215,7 +223,7 @@ def _print_error(error: click.ClickException) -> None:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         end = "" if message.endswith(("?", "?)")) else "."
         message = f"{message.rstrip('.')}{end} Try '{error.ctx.command_path} --help'"
-    click.echo(f"onetray: {message}", err=True)
+    click.echo(f"{getattr(error, 'frames', '')}onetray: {message}", err=True)
 
 
 @contextmanager
@@ -224,7 +232,7 @@ def _known_errors(ctx: click.Context) -> Iterator[None]:
     try:
         yield
     except InvalidInput as e:
-        raise BadInput(str(e)) from e
+        raise BadInput.of(e) from e
     except NotFound as e:
         raise Absent(f"{e}{_where(ctx)}") from e
     except Conflict as e:

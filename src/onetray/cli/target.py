@@ -143,10 +143,10 @@ def _imported(path: str, name: str) -> Onetray:
         # What the app prints must not stand in the command's output.
         with redirect_stdout(sys.stderr):
             return load_app(path)
-    except InvalidInput:
-        raise
-    except Exception as e:
-        raise BadInput(f"the app {path} cannot be imported: {type(e).__name__}: {e}; to do without: --{name}") from e
+    except InvalidInput as e:
+        if "traceback" not in e.facts:
+            raise
+        raise BadInput.of(e, f"; to do without: --{name}") from e
 
 
 def app_values(names: Sequence[str]) -> dict[str, tuple[str, str]]:

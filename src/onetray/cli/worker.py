@@ -127,8 +127,8 @@ def _wait_until_importable(path: str) -> None:
     sys.dont_write_bytecode = True
     try:
         load_app(path)
-    except Exception as e:
-        if isinstance(e, InvalidInput) and not imported_files():
+    except InvalidInput as e:
+        if "traceback" not in e.facts and not imported_files():
             raise  # A wrong --app: there is no file to watch.
         wait_for_fix(e)
         raise

@@ -68,7 +68,11 @@ class Policy:
     def from_body(body: str) -> Policy:
         """Read a policy that any version has written; ignores fields that this version does not know."""
         known = {f.name for f in fields(Policy)}
-        return Policy(**{k: v for k, v in orjson.loads(body).items() if k in known})
+        stored = {k: v for k, v in orjson.loads(body).items() if k in known}
+        if "backoff_base_s" in stored and "backoff_max_s" in stored:
+            # An earlier version stored a base above the maximum, and cut the delay to it.
+            stored["backoff_base_s"] = min(stored["backoff_base_s"], stored["backoff_max_s"])
+        return Policy(**stored)
 
     def with_(self, **changes: Any) -> Policy:
         if "lease_s" in changes and "heartbeat_s" not in changes:
@@ -120,6 +124,8 @@ def _check_policy(p: Policy) -> None:
     for name in ("backoff_base_s", "backoff_max_s", "cancel_grace_s"):
         if not _within(p, name):
             refuse(name, "seconds, 0 or more, at most ten years")
+    if p.backoff_max_s < p.backoff_base_s != Policy.backoff_base_s:
+        refuse("backoff_base_s", f"at most backoff_max_s ({p.backoff_max_s:g})")
     if not _within(p, "backoff_factor"):
         refuse("backoff_factor", "a number from 1 to 1,000")
     failures = p.breaker_failures

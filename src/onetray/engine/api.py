@@ -344,8 +344,10 @@ class EngineApi(ABC):
 
     def task_progress(self, task: str, *, namespace: str = "default") -> Progress:
         """The progress of a single task, in the same form as that of a flow (`progress`)."""
-        found = self.task(task, namespace=namespace)
-        return Progress.of_task(found, self.progress_of(task, namespace=namespace))
+        found, reported = self.task(task, namespace=namespace), self.progress_of(task, namespace=namespace)
+        while found.finished_at is None and (now := self.task(task, namespace=namespace)).version != found.version:
+            found, reported = now, self.progress_of(task, namespace=namespace)
+        return Progress.of_task(found, reported)
 
     def all_results(self, stage: str, *, namespace: str = "default") -> list[Any]:
         """The results of all succeeded tasks of a stage, in order."""

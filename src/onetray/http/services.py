@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
@@ -21,7 +21,7 @@ from onetray import otel
 from onetray.app.gather_submits import Gathering, gathering_of
 from onetray.config import HttpConfig
 from onetray.domain.commands import Command
-from onetray.domain.errors import Unavailable
+from onetray.domain.errors import OnetrayError, Unavailable
 from onetray.domain.task import Verdict
 from onetray.engine import Engine
 from onetray.http.claim_waiters import ClaimWaiters, WaitSlots
@@ -46,6 +46,7 @@ READY_S = 2.0
 """How long /readyz waits for the database."""
 SERVICES = "onetray.services"
 """Key in a request's scope."""
+MAX_KNOWN_KINDS, MAX_UNKNOWN_KINDS = 10_000, 10
 CLOSE_S = 1.0
 """How long a shutdown waits for each callback of `closing`."""
 
@@ -77,6 +78,8 @@ class Services:
         """By what they call for a whole batch, and for which items."""
         self._batches: tuple[weakref.ref[asyncio.AbstractEventLoop], Gathering[Command, Verdict]] | None = None
         """Those of the loop that used them last: looking them up costs as much as the rest of a call."""
+        self._known_kinds: set[tuple[str, str]] = set()
+        """Kinds that were found once, by namespace: nearly all submits are of these."""
         self.tokens: TokenWatch
         """Set by the authentication middleware."""
 
@@ -87,6 +90,21 @@ class Services:
     async def answer(self, content: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Json:
         """A response that may be large: a thread reads its content and encodes it."""
         return await self.read(lambda: Json(content(*args, **kwargs)))
+
+    async def unknown_kinds(self, kinds: Iterable[str], namespace: str) -> list[str]:
+        """Those that no worker has declared and no job has. Their tasks may wait for ever."""
+        new = [kind for kind in dict.fromkeys(kinds) if (namespace, kind) not in self._known_kinds]
+        return await self.read(self._unknown_kinds, new[:MAX_UNKNOWN_KINDS], namespace) if new else []
+
+    def _unknown_kinds(self, kinds: list[str], namespace: str) -> list[str]:
+        unknown = []
+        for kind in kinds:
+            with suppress(OnetrayError):  # The submit itself is refused, and says why.
+                if self.engine.policy_of(kind, namespace=namespace) is None:
+                    unknown.append(kind)
+                elif len(self._known_kinds) < MAX_KNOWN_KINDS:
+                    self._known_kinds.add((namespace, kind))
+        return unknown
 
     async def call(self, command: Command) -> Any:
         """Carry out a command in a transaction shared with other requests. Returns its value or raises its error."""

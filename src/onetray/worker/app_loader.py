@@ -9,6 +9,7 @@ import inspect
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,44 @@ from onetray.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
 
+NOT_USERS = (
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""),
+    os.path.dirname(importlib.__file__), "<frozen importlib",
+)  # fmt: skip
+"""How the file names of onetray and of importlib begin."""
+
 
 def load_app(path: str) -> Onetray:
     """Import the app at a path, and the modules that it includes. Like `python -m`, this searches the working
     directory first.
 
     Without a name, the app is the only one in the module. If the module is a package without an app, all its modules
-    are searched.
+    are searched. Whatever its code raises is an InvalidInput, with the frames of that code as its fact `traceback`.
     """
+    try:
+        return _load_app(path)
+    except Exception as e:
+        if not (frames := user_frames(e)):
+            raise
+        text = f"the app {path} cannot be imported: {type(e).__name__}: {e}. {_remedy(e)}"
+        raise InvalidInput(text, field="app", traceback=frames) from e
+
+
+def user_frames(error: Exception) -> str:
+    """Where the user's code raised an error, as a traceback shows it, without frames of importlib and onetray."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(NOT_USERS)]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return "".join(traceback.format_exception_only(error)[:-1])
+    return "".join(traceback.format_list(frames))
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"Install {error.name}, or run onetray in the environment of the app"
+    return "Correct it, or name another app: --app module:app"
+
+
+def _load_app(path: str) -> Onetray:
     module_name, _, name = path.partition(":")
     if not is_module_name(module_name):
         raise InvalidInput(f"{path!r} is not a path to an app: write module:app", field="app")

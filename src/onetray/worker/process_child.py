@@ -196,7 +196,11 @@ class ChildRunner:
 def main(app_path: str, from_parent: int, to_parent: int) -> None:
     outlive_readers()
     pipes = Pipes(from_parent, to_parent)
-    setup, app = pipes.messages.get(), load_app(app_path)
+    setup = pipes.messages.get()
+    try:
+        app = load_app(app_path)
+    except InvalidInput as e:
+        sys.exit(f"{e.facts.get('traceback', '')}onetray: {e}")
     if setup is None:
         return
     app.database, app.namespace, app.token = setup["database"], setup["namespace"], setup["token"]

@@ -335,9 +335,7 @@ def _above_standard_streams(descriptor: int) -> int:
 def _died_report(attempt: Attempt, exit_text: str) -> Report:
     if attempt.stop_reason is not None:
         return Release(reason=f"{attempt.stop_reason}; its process was ended", **attempt.ticket())
-    message = f"the process that ran it {exit_text}"
-    logger.error("%r: %s", attempt, message)
-    return Fail(error_class="ProcessDied", message=message, **attempt.ticket())
+    return Fail(error_class="ProcessDied", message=f"the process that ran it {exit_text}", **attempt.ticket())
 
 
 def _run_message(attempt: Attempt, sequence: int) -> dict[str, Any]:

@@ -14,6 +14,9 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from onetray.domain.errors import InvalidInput
+from onetray.log_format import log_facts
+
 logger = logging.getLogger("onetray.worker")
 
 POLL_S = 0.5
@@ -31,8 +34,9 @@ def imported_files() -> set[Path]:
 
 def files_of(error: BaseException) -> set[Path]:
     """The source files that an error comes from: a module that cannot be imported is in no list of modules."""
-    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    return _ours([*frames, error.filename if isinstance(error, SyntaxError) else None])
+    raised = error.__cause__ or error
+    frames = [frame.filename for frame in traceback.extract_tb(raised.__traceback__)]
+    return _ours([*frames, raised.filename if isinstance(raised, SyntaxError) else None])
 
 
 def _ours(files: Iterable[str | None]) -> set[Path]:
@@ -115,9 +119,10 @@ def restart() -> None:
     os.execv(sys.executable, [sys.executable, "-m", "onetray", *sys.argv[1:]])
 
 
-def wait_for_fix(error: Exception) -> None:
+def wait_for_fix(error: InvalidInput) -> None:
     """Log why the app cannot be loaded, and restart when one of its files has changed."""
     reloader = Reloader(more=files_of(error))
-    logger.error("the app cannot be loaded; the worker starts when a file has changed", exc_info=error)
+    frames = {name: value for name, value in error.facts.items() if name == "traceback"}
+    log_facts(logger, logging.ERROR, f"{error}; the worker starts when a file has changed", frames)
     reloader.watch()
     restart()

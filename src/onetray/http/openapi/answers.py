@@ -5,7 +5,7 @@ Owns their names in the OpenAPI description. Their values come from the engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onetray.domain.declare import Declaration
@@ -41,6 +41,8 @@ class AnswerShape:
     schema: dict[str, Any]
     example: Any
     media_type: str = "application/json"
+    headers: dict[str, Any] = field(default_factory=dict)
+    """Those that only this response may have."""
 
     @property
     def content(self) -> dict[str, Any]:
@@ -113,6 +115,14 @@ JOB = AnswerShape("The job", ANY_JOB, ex.TASK_JSON)
 TASK = AnswerShape("The task", ref(Task), ex.TASK_JSON)
 STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
 PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_JSON)
+WARNING = "Onetray-Warning"
+_WARNING = {
+    WARNING: {
+        "description": "Names the kinds that no worker has declared and no job has had. Absent if all are known.",
+        "schema": STRING,
+    }
+}
+ACCEPTED = replace(PLACED, headers=_WARNING)
 RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_JSON)
 FLOW_PLACED = AnswerShape("The flow's current state", ref(Placed), ex.PLACED_JSON)
 JOBS = AnswerShape(
@@ -141,7 +151,7 @@ DECLARED_FLOWS = _list("flows", DeclaredFlowSummary)
 DECLARED_FLOW = AnswerShape("The declared flow", ref(DeclaredFlow), example_of(DeclaredFlow))
 ALIAS = AnswerShape("What has the alias", ref(Alias), example_of(Alias))
 LETTER = AnswerShape("The dead letter", ref(DeadLetter), ex.LETTER_JSON)
-SUBMITTED = _verdicts(PLACED.schema, ex.RECEIPT_JSON)
+SUBMITTED = replace(_verdicts(PLACED.schema, ex.RECEIPT_JSON), headers=_WARNING)
 BEATEN = AnswerShape("The lease's expiry, and which of its tasks are cancelled or lost", ref(Beaten),
                 example_of(Beaten))  # fmt: skip
 LOGGED = AnswerShape("The cursor of the last log line", record({"cursor": INTEGER}), {"cursor": 3})

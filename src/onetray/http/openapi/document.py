@@ -105,7 +105,10 @@ def _declared(routes: Sequence[BaseRoute], title: str, description: str) -> dict
         operation["responses"].pop("422", None)
         for answer in operation["responses"].values():
             if ANSWER in answer:
-                answer["content"] = ANSWERS[answer.pop(ANSWER)].content
+                shape = ANSWERS[answer.pop(ANSWER)]
+                answer["content"] = shape.content
+                if shape.headers:
+                    answer["headers"] = shape.headers
     return document
 
 
@@ -151,7 +154,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
             operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
             for status, answer in answers.items():
                 if status.startswith("2"):
-                    answer["headers"] = REPLAYED
+                    answer["headers"] = {**answer.get("headers", {}), **REPLAYED}
 
 
 def _name_scopes(operation: dict[str, Any]) -> None:

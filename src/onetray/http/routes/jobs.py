@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
+from onetray.domain.commands import Submit
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Flow
+from onetray.domain.flow_commands import SubmitFlow
 from onetray.domain.task import Task
 from onetray.engine.api import EngineApi
 from onetray.engine.list_api import JOB_STATES
@@ -23,7 +26,7 @@ from onetray.http.params import Cursor, Id, Kind, Limit, cursor_at, cursor_posit
 from onetray.http.schemas.base import Moment, read_model
 from onetray.http.schemas.bodies import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.schemas.sizes import LIMIT
-from onetray.http.services import services_of
+from onetray.http.services import Services, services_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=NativeRoute)
 
@@ -56,7 +59,7 @@ LabelPairs = Annotated[
 ]  # fmt: skip
 
 
-@router.post("", summary="Submit a job", **returns(answers.PLACED, 201, also={200: answers.PLACED}),
+@router.post("", summary="Submit a job", **returns(answers.ACCEPTED, 201, also={200: answers.ACCEPTED}),
              **accepts(TaskBody, FlowBody))  # fmt: skip
 @own_key
 async def submit_job(request: Request, principal: Principal = Submitter) -> Json:
@@ -64,13 +67,32 @@ async def submit_job(request: Request, principal: Principal = Submitter) -> Json
 
     The `Idempotency-Key` is the job's `idempotency_key`: a repeated submit returns the existing job with status 200 and
     `repeated`; one with another payload or queue is rejected. Keys are per kind, and the policy of the kind sets how
-    long they live.
+    long they live. A kind that nobody has declared is accepted, because its worker may come later: then the header
+    `Onetray-Warning` names it.
     """
     body = await read_model(request, JOB)
     command = body.value(**submit_key(body, key_of(request)), **headers_of_request(request, principal))
+    warning = await _warning(services_of(request), [command], principal)
     job = await services_of(request).call(command)
-    location = {"Location": f"/api/v1/jobs/{job.id}"}
-    return Json(views.placed_view(job), status_code=200 if job.repeated else 201, headers=location)
+    headers = {"Location": f"/api/v1/jobs/{job.id}", **warning}
+    return Json(views.placed_view(job), status_code=200 if job.repeated else 201, headers=headers)
+
+
+async def _warning(services: Services, commands: list[Submit | SubmitFlow], principal: Principal) -> dict[str, str]:
+    """The header that names kinds that nobody knows; none if all are known."""
+    unknown = await services.unknown_kinds((kind for c in commands for kind in _kinds(c)), principal.namespace)
+    if not unknown:
+        return {}
+    # Names of kinds may be any text, a header is ASCII.
+    names = ", ".join(ascii(kind[:100]) for kind in unknown)
+    return {answers.WARNING: f"no worker has declared the kind {names}: the task waits until one does"}
+
+
+def _kinds(command: Submit | SubmitFlow) -> Iterator[str]:
+    if isinstance(command, Submit):
+        yield command.kind
+    else:
+        yield from (task.kind for stage in command.stages for task in stage.tasks)
 
 
 @router.post("/batch", summary="Submit many jobs", **returns(answers.SUBMITTED), **accepts(BatchBody))
@@ -83,9 +105,10 @@ async def submit_jobs(request: Request, principal: Principal = Submitter) -> Jso
     body = await read_model(request, BatchBody)
     keys = [_derived_key(job, key_of(request), n, principal) for n, job in enumerate(body.jobs)]
     commands = [job.value(**key, **headers) for job, key in zip(body.jobs, keys, strict=True)]
+    warning = await _warning(services, commands, principal)
     verdicts = await services.run(commands)
     free_key_if_unavailable(request, verdicts)
-    return Json({"verdicts": [views.verdict(v, views.placed_view) for v in verdicts]})
+    return Json({"verdicts": [views.verdict(v, views.placed_view) for v in verdicts]}, headers=warning)
 
 
 def _derived_key(body: Any, key: str | None, n: int, principal: Principal) -> dict[str, Any]:

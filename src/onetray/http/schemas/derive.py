@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -185,14 +185,25 @@ def descriptions(kind: type) -> dict[str, str]:
     """The docstrings below the fields of a class, read from its source."""
     texts: dict[str, str] = {}
     for part in reversed(kind.__mro__[:-1]):
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
-        except (OSError, TypeError):  # A generated class has no source.
-            continue
-        assert isinstance(tree, ast.ClassDef)
-        for field, text in zip(tree.body, tree.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                texts[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
+        texts |= _field_docstrings(part.__module__).get(part.__qualname__, {})
+    return texts
+
+
+@lru_cache(maxsize=256)
+def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Those of all classes at the top of a module. Parsed once: inspect.getsource would parse it for each class."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # There is no source.
+        return {}
+    return {node.name: _docstrings(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _docstrings(tree: ast.ClassDef) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            texts[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
     return texts
 
 

@@ -156,10 +156,11 @@ def _needed(call: Call, wanted: a.EnqueueTask) -> tuple[str, ...]:
 
 def _policy(wanted: a.EnqueueTask) -> Policy:
     retry = wanted.retry or a.Retry()
+    most = retry.maxDelayMs or a.MAX_MS
     return Policy(
-        max_attempts=wanted.maxAttempts or a.MAX_ATTEMPTS, backoff_base_s=(retry.delayMs or 0) / 1000,
+        max_attempts=wanted.maxAttempts or a.MAX_ATTEMPTS, backoff_base_s=min(retry.delayMs or 0, most) / 1000,
         backoff_factor=2.0 if retry.backoff == "exponential" else 1.0,
-        backoff_max_s=(retry.maxDelayMs or a.MAX_MS) / 1000, jitter=False, lease_s=LEASE_S,
+        backoff_max_s=most / 1000, jitter=False, lease_s=LEASE_S,
         timeout_s=None if wanted.timeoutMs is None else wanted.timeoutMs / 1000,
     )  # fmt: skip
 

@@ -156,10 +156,12 @@ def _error(now: Task, log: Log, _: TaskParts) -> Any:
 
 def _run_at(now: Task, log: Log, _: TaskParts) -> Any:
     setter, later = log.last(*_SETS_RUN_AT), log.next(*_SETS_RUN_AT)
+    if setter is not None and "run_at" in facts_of(setter):
+        return facts_of(setter)["run_at"]
     if later is None:
         return now.run_at
     if setter is not None:
-        return _fact(setter, "run_at")
+        raise Unknown
     return _fact(later, "was" if later.type == RESCHEDULED else "run_at_was")
 
 

@@ -92,9 +92,7 @@ class FlowApi(DatabaseReads):
         # What was committed between the two reads would show counts that the state does not know of yet.
         while root.finished_at is None and (now := self.flow(flow, namespace=namespace)).version != root.version:
             root, stages = now, tuple(self.stages(flow, namespace=namespace))
-        percentage = flow_percentage(root.state, [(stage.state, stage.percentage) for stage in stages])
-        counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
-        return Progress(root.state, percentage, root.current_stage, counts, stages)
+        return Progress.of_flow(root, stages)
 
     @read(plain)
     def percentages(self, ids: Sequence[str], *, namespace: str = "default") -> dict[str, int]:

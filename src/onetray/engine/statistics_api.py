@@ -24,7 +24,6 @@ from onetray.engine.statistics import (
     Numbers,
     quantile_s,
     read_window,
-    start_of,
 )
 from onetray.redaction.answers import plain
 
@@ -69,10 +68,11 @@ class StatisticsApi(DatabaseReads):
     def statistics(
         self, *, since: int | None = None, until: int | None = None, buckets: int = 60, namespace: str = "default"
     ) -> Statistics:
-        """What happened to the tasks of a namespace, in at most so many spans of time; by default the last hour.
+        """What happened to the tasks of a namespace, in so many spans of time, or fewer; by default in the last hour.
 
-        A span has whole minutes or, for more than 8 days ago or from an hour on, whole hours, and the range is extended
-        to whole spans. Counts are exact, up to the last commit. Times come from a sample of the tasks that ended.
+        A span has whole minutes or, for more than 8 days ago or from an hour on, whole hours. The range is extended to
+        whole spans, which may be two more. Counts are exact, up to the last commit. Times come from a sample of the
+        tasks that ended.
         """
         self.must_not_have_forked()
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
@@ -92,10 +92,12 @@ class StatisticsApi(DatabaseReads):
             raise InvalidInput("since must be before until", field="since")
         is_old = begin < now - KEEP_DAYS[MINUTE] * 86_400 * SECOND
         span = HOUR if is_old or (end - begin) // buckets >= HOUR * SECOND else MINUTE
-        first = start_of(begin, span)
         step = span * SECOND
-        width = -(-(end - first) // (buckets * step)) * step
-        return Slots(first, first + -(-(end - first) // width) * width, width, span)
+        # An hour and the moment that it took to ask for it are still an hour.
+        width = max(1, -(-(end - begin - step) // (buckets * step))) * step
+        # Spans begin at multiples of their length: those of a chart that is read again stay where they were.
+        first = begin - begin % width
+        return Slots(first, end + -end % width, width, span)
 
     def _numbers(self, ns: int, slots: Slots) -> tuple[bool, dict[int, Counter[tuple[str, int]]]]:
         """The numbers by slot, type and bucket, and whether they are complete."""

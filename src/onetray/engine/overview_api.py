@@ -37,8 +37,7 @@ MAX_COUNT = 10_000
 MAX_COUNT_OF_ALL = 200_000
 """How many ready tasks of all queues together are counted."""
 MAX_DUE, MAX_LEASED = 2_000, 5_000
-"""Among how many due rows delayed tasks are counted, and among how many leased tasks those that are held: each is looked
-up."""
+"""Among how many due rows delayed tasks are counted, and among how many leased ones those that are held."""
 MAX_QUEUES, MAX_WORKERS, MAX_TASKS, MAX_FIRST, MAX_MISSING, MAX_KINDS = 200, 200, 20, 10, 20, 1_000
 """How many are listed: queues, workers, tasks of a worker, what waits of one sort, missing workers. And among how many
 queues and kinds missing workers are looked for."""
@@ -105,7 +104,7 @@ class OverviewApi(DatabaseReads):
     def _worker_list(self, namespace: str, held: list[HeldTaskRow]) -> list[WorkerOverview]:
         by_owner: dict[str, list[HeldTask]] = defaultdict(list)
         for row in held:
-            by_owner[row.owner].append(HeldTask(*row[1:]))
+            by_owner[row.owner].append(HeldTask(row.id, row.kind, row.queue, row.state, row.started_at))
         infos = self._workers.workers(namespace=namespace, limit=MAX_WORKERS)
         unregistered = sorted(by_owner.keys() - {info.name for info in infos})[: MAX_WORKERS - len(infos)]
         return [

@@ -37,6 +37,7 @@ Exit codes:
 """
 
 COMMANDS = {
+    "audit": "onetray.cli.overview",
     "breakers": "onetray.cli.queues",
     "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
@@ -54,6 +55,7 @@ COMMANDS = {
     "serve": "onetray.cli.serve",
     "shell": "onetray.cli.shell",
     "stages": "onetray.cli.stages",
+    "stats": "onetray.cli.overview",
     "submit": "onetray.cli.submit",
     "tasks": "onetray.cli.tasks",
     "token": "onetray.cli.token",
@@ -65,6 +67,7 @@ COMMANDS = {
 """The module of each command, which has a function of the same name."""
 
 SUMMARIES = {
+    "audit": "List what people have done, newest first.",
     "breakers": "List circuit breakers; open and close one.",
     "completion": "Print a shell completion script.",
     "config": "Print each setting and its source.",
@@ -82,6 +85,7 @@ SUMMARIES = {
     "serve": "Serve the API.",
     "shell": "Open a Python shell with the app and its engine.",
     "stages": "List the stages of a flow; approve, reject, skip or cancel one.",
+    "stats": "Show what happened to tasks, by time.",
     "submit": "Submit a task or a flow.",
     "tasks": "List the tasks of a flow or a stage.",
     "token": "Create, list and revoke API tokens.",

@@ -177,7 +177,8 @@ def test_a_login_from_another_origin_is_refused(engine: Engine) -> None:
 
 ELSEWHERE = [
     "https://evil.example", "//evil.example", "/\\evil.example", "/ui/../..//evil.example\r\nx: y",
-    "javascript:alert(1)", "/api/v1/jobs", "/ui", "\\\\evil.example", "/ui/queues\n", "/ui/" + "x" * 3_000, "", " //evil.example", "/ui/ä",
+    "javascript:alert(1)", "/api/v1/jobs", "/ui", "\\\\evil.example", "/ui/queues\n", "/ui/" + "x" * 3_000, "",
+    " //evil.example", "/ui/ä",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from fastapi import Request
 
@@ -33,6 +33,10 @@ from onetray.http.observe.tracing import carry
 from onetray.http.streams.hub import Hub
 
 if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from onetray.http.auth.scopes import Principal
+    from onetray.http.auth.token_cache import TokenCache
     from onetray.http.auth.token_watch import TokenWatch
 logger = logging.getLogger("onetray.http")
 
@@ -49,6 +53,16 @@ SERVICES = "onetray.services"
 MAX_KNOWN_KINDS, MAX_UNKNOWN_KINDS = 10_000, 10
 CLOSE_S = 1.0
 """How long a shutdown waits for each callback of `closing`."""
+
+
+class BrowserAccess(Protocol):
+    """Authenticates the requests of browsers, which have sessions instead of tokens."""
+
+    def owns(self, path: str) -> bool:
+        """Whether a path is one of its pages. All others take tokens only."""
+
+    async def principal(self, scope: Scope, tokens: TokenCache) -> Principal:
+        """The caller. Raises Unauthorized."""
 
 
 class Services:
@@ -80,6 +94,8 @@ class Services:
         """Those of the loop that used them last: looking them up costs as much as the rest of a call."""
         self._known_kinds: set[tuple[str, str]] = set()
         """Kinds that were found once, by namespace: nearly all submits are of these."""
+        self.browser: BrowserAccess | None = None
+        """How the dashboard's pages authenticate; None without a dashboard."""
         self.tokens: TokenWatch
         """Set by the authentication middleware."""
 

@@ -34,7 +34,7 @@ def completed(*words: str, cwd: Path | None = None, **environment: str) -> list[
     """What bash is offered for the last word."""
     done = onetray(
         _ONETRAY_COMPLETE="bash_complete", COMP_WORDS=" ".join(["onetray", *words]), COMP_CWORD=str(len(words)),
-        cwd=cwd, **environment,
+        cwd=cwd, **{"_ONETRAY_COMPLETE_S": "60", **environment},
     )  # fmt: skip
     assert done.stderr == ""
     return [line.removeprefix("plain,") for line in done.stdout.split()]
@@ -77,5 +77,5 @@ def test_a_server_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
         url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/jobs"
-        assert completed("jobs", "show", "01", ONETRAY_DATABASE=url) == []
+        assert completed("jobs", "show", "01", ONETRAY_DATABASE=url, _ONETRAY_COMPLETE_S="1") == []
         assert time.monotonic() - began < 10, "without the limit it would wait for 15 s"

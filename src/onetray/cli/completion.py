@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onetray.engine.api import EngineApi
 
 SHELLS = ("bash", "zsh", "fish")
-PATIENCE_S = 1.5
+PATIENCE_S = float(os.environ.get("_ONETRAY_COMPLETE_S", 1.5))
 MOST = 100
 Read = Callable[["EngineApi", str], Sequence[tuple[str, str]]]
 

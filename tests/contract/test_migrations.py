@@ -45,6 +45,8 @@ RELEASED = {
     (15, POSTGRES): "633e2f4dd9983bce03b0fb98f447ccd5ca24638a51c5d2f3b9a33aa0b64440a8",
     (16, SQLITE): "6403d7d5d9b28e9216192248aa84426d6ed49b2f7f3f2637b511118e41d264bd",
     (16, POSTGRES): "24236edf60e0ea4b14294cf286dacac8df4b5160e14fb65a1277a752ed2c96d4",
+    (18, SQLITE): "9a9bc43b24cfdd696493f134bc13cab1bace2d97d09499ecb05c3f6741a66f3f",
+    (18, POSTGRES): "5aeb6eae735a903c2399d9e1e3259b56025836e249a2e0fcaaf352347e735fc9",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -36,6 +36,7 @@ Exit codes:
 
 COMMANDS = {
     "breakers": "onetray.cli.queues",
+    "bulk": "onetray.cli.bulk",
     "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
     "dead": "onetray.cli.dead",
@@ -64,6 +65,7 @@ COMMANDS = {
 
 SUMMARIES = {
     "breakers": "List circuit breakers; open and close one.",
+    "bulk": "List, watch, stop and resume operations on many jobs.",
     "completion": "Print a shell completion script.",
     "config": "Print each setting and its source.",
     "dead": "List dead letters and redrive them.",

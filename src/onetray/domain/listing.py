@@ -90,6 +90,13 @@ class JobPage(NamedTuple):
     """How many match the filters, up to a million; None unless it was requested."""
 
 
+class JobCounts(NamedTuple):
+    """How many jobs are in each state, and whether all jobs were counted: a count ends early if it takes too long."""
+
+    states: dict[str, int]
+    is_complete: bool
+
+
 class JobStatus(NamedTuple):
     """The state of a task or a flow, without content from users."""
 
@@ -189,6 +196,8 @@ class DeadGroup:
     oldest_at: int
     newest_at: int
     redriven: int
+    example_id: str
+    """The task of its oldest letter: `dead_lines(alike=…)` lists the letters of the group."""
 
 
 @dataclass(frozen=True, slots=True)

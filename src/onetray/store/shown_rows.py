@@ -274,6 +274,42 @@ class WorkerTasksRow(NamedTuple):
     claimed: int
 
 
+class BulkRow(NamedTuple):
+    """The columns that become a `BulkOperation`, and where its next step continues."""
+
+    id: str
+    ns: int
+    namespace: str
+    action: str
+    filters: str
+    options: str
+    reason: str | None
+    state: str
+    created_at: int
+    created_by: str
+    updated_at: int
+    finished_at: int | None
+    most: int | None
+    canary: int | None
+    place: int
+    done: int
+    repeated: int
+    refused: int
+    skipped: int
+    refusals: str
+    canary_ids: str
+
+
+class LetterGroupRow(NamedTuple):
+    """What a dead letter has in common with those of its group."""
+
+    ns: int
+    kind: int
+    reason_code: str
+    error_class: str
+    pattern: str
+
+
 class TokenRow(NamedTuple):
     id: str
     name: str

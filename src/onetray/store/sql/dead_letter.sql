@@ -2,16 +2,16 @@
 
 -- name: insert_dead_letter
 INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
-    b.correlation_id, b.trace_id, b.payload_hash {from_batch}
+    b.correlation_id, b.trace_id, b.payload_hash, b.kind, b.error_class, b.pattern {from_batch}
 
 -- name: copy_letters
 -- For tasks that were carried over to another flow.
 INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
-    d.correlation_id, d.trace_id, d.payload_hash
+    d.correlation_id, d.trace_id, d.payload_hash, d.kind, d.error_class, d.pattern
 FROM onetray.dead_letter AS d {join_batch} d.task = b.task
 
 -- name: facts_for_dead_letter

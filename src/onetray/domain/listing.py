@@ -63,6 +63,15 @@ class JobSummary:
     """The id that its submitter has chosen."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobLabel:
+    """A label of a job."""
+
+    id: str
+    name: str
+    value: str
+
+
 class StagePage(NamedTuple):
     """Stages of any flows, newest first, and the cursor of the next page; None on the last page."""
 

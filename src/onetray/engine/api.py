@@ -316,6 +316,7 @@ class EngineApi(ABC):
     job_status = JobApi.job_status
     jobs = ListApi.jobs
     kinds = ListApi.kinds
+    labels_of = JobApi.labels_of
     last_checkpoint = WorkerApi.last_checkpoint
     locate = ListApi.locate
     logs = TaskApi.logs

@@ -14,6 +14,7 @@ from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
     Dependency,
+    JobLabel,
     JobSummary,
     MemberSummary,
     Prunable,
@@ -23,7 +24,7 @@ from onetray.domain.task import DeadLetter, Holding, LogLine, TaskProgress
 
 VALUES = (
     Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Holding,
-    JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
+    JobLabel, JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
     Dependency,
+    JobLabel,
     JobSummary,
     MemberSummary,
     QueueDepth,
@@ -75,6 +76,7 @@ VALUES: tuple[Any, ...] = (
         finished_at=None, owner="worker-1", correlation_id=SOME_ID, priority=0,
     ),
     Alias("order-17", "task", SOME_ID, SOME_ID),
+    JobLabel(SOME_ID, "tenant", "a"),
     Dependency(SOME_ID, FLOW_ID, None),
     MemberSummary(
         key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,

@@ -32,12 +32,18 @@ UPDATE onetray.dead_letter SET successor = b.successor {from_batch} WHERE dead_l
 
 -- name: dead_letters
 -- row: DeadLetter
+{select_dead_letter} WHERE n.name = :namespace ORDER BY d.task DESC LIMIT :limit
+
+-- name: dead_letter_of_task
+-- row: DeadLetter
+{select_dead_letter} WHERE t.id = :id AND n.name = :namespace
+
+-- word: select_dead_letter
 SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
     JOIN onetray.namespace AS n ON n.key = d.ns
     LEFT JOIN onetray.task AS s ON s.key = d.successor
-WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit
 
 -- name: spec_of
 -- row: TaskToCopy

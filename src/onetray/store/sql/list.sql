@@ -306,6 +306,13 @@ n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
 
+-- name: labels_of_jobs
+-- row: JobLabel
+SELECT CAST(t.id AS text) AS id, l.name, l.value FROM onetray.task AS t JOIN onetray.label AS l ON l.job = t.key
+WHERE t.id {in:ids:uuid} AND t.ns = {ns_of_name}
+UNION ALL SELECT CAST(f.id AS text), l.name, l.value FROM onetray.flow AS f JOIN onetray.label AS l ON l.job = f.key
+WHERE f.id {in:ids:uuid} AND f.ns = {ns_of_name} ORDER BY 1, 2
+
 -- name: key_of_job
 -- The key from which a list continues.
 SELECT t.key FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace

@@ -23,6 +23,7 @@ from onetray.domain.task import Assignment, Event, Verdict
 from onetray.domain.verbs import command_of
 from onetray.engine import janitor
 from onetray.engine.api import EngineApi
+from onetray.engine.audit_api import AuditApi
 from onetray.engine.batch import run_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.bulk_api import BulkApi
@@ -37,11 +38,14 @@ from onetray.engine.http_keys import HttpKeys
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
+from onetray.engine.overview_api import OverviewApi
 from onetray.engine.pending_writes import RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
 from onetray.engine.reserved_keys import used_with_another_body
 from onetray.engine.retention import OldNotes, Retention, prune
+from onetray.engine.statistics import StatisticsCounter
+from onetray.engine.statistics_api import StatisticsApi
 from onetray.engine.tally import Tally
 from onetray.engine.task_api import TaskApi
 from onetray.engine.token_api import Tokens
@@ -91,9 +95,11 @@ class Engine(EngineApi):
         self._letters = DeadLetterApi(flows)
         self._bulk = BulkApi(self._lists, self._letters)
         self._bulk.on_start.append(self._start_bulk_now)
+        workers = WorkerApi(tasks, self.tally)
         parts = (
-            tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks, self.tally), JobApi(tasks, flows),
-            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), self._letters, self._bulk,
+            tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
+            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), StatisticsApi(*reads),
+            OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk,
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
@@ -230,15 +236,15 @@ class Engine(EngineApi):
     ) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
-        It also carries out bulk operations, and deletes notes after their TTL. With `retention_s` it deletes jobs, too,
-        of one namespace or of all, that long after their end.
+        It also carries out bulk operations, counts events for `statistics`, and deletes notes after their TTL. With
+        `retention_s` it deletes jobs, too, of one namespace or of all, that long after their end.
         """
         retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
         notes = OldNotes(self.store, _check_prunable(self.config.note_types), self.config.note_ttl_s)
-        due = janitor.DueTimes(self.store)
+        due, statistics = janitor.DueTimes(self.store), StatisticsCounter(self.store)
 
         def sweep() -> int:
-            return self.sweep() + notes.step() + self.tally.step()
+            return self.sweep() + notes.step() + self.tally.step() + statistics.step()
 
         new = janitor.Janitor(sweep, due.next_in_s, every_s, retention, self.store.outage, self.bulk_steps())
         self.wake.on_due.append(lambda at: new.sweep_within(due.in_s(at)))

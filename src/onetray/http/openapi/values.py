@@ -13,6 +13,7 @@ import orjson
 from onetray.domain.bulk import BulkPreview
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobCounts, JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
+from onetray.domain.overview import AuditPage
 from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Holding
 from onetray.feed import Page
@@ -35,6 +36,7 @@ _VALUES: dict[Any, Any] = {
 } | {int: 12, str: SOME_ID, Any: {"sent": True}, type(None): None}  # fmt: skip
 _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
 _VALUES[Page] = Page([_VALUES[Event]], 12)
+_VALUES[AuditPage] = ex.AUDIT
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
 _VALUES[BulkPreview] = BulkPreview(12, False, [_VALUES[JobSummary]], [])
 _VALUES[JobCounts] = JobCounts({"queued": 3, "succeeded": 17}, True)

@@ -1,4 +1,4 @@
-"""A process that carries out a bulk operation may be killed anywhere: another one continues, and nothing is done twice."""
+"""A process that carries out a bulk operation may be killed anywhere: another one continues, nothing is done twice."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from onetray.engine.http_keys import HttpKeys
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
+from onetray.engine.past_api import PastApi
 from onetray.engine.pending_writes import RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
@@ -87,7 +88,7 @@ class Engine(EngineApi):
         self._declared = DeclaredFlowApi(self._kinds)
         parts = (
             tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks, self.tally), JobApi(tasks, flows),
-            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
+            PastApi(tasks, flows), EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)

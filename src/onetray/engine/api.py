@@ -28,6 +28,7 @@ from onetray.engine.flow_api import FlowApi
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
+from onetray.engine.past_api import PastApi
 from onetray.engine.piggyback import Piggyback, PiggybackClaim
 from onetray.engine.reads import ApiMethod
 from onetray.engine.task_api import TaskApi
@@ -276,6 +277,7 @@ class EngineApi(ABC):
     # Reads and acts: see engine/reads.py.
 
     aliases_of = JobApi.aliases_of
+    at = PastApi.at
     breakers = WorkerApi.breakers
     by_alias = JobApi.by_alias
     close_breaker = WorkerApi.close_breaker
@@ -340,6 +342,7 @@ class EngineApi(ABC):
     stages = FlowApi.stages
     task = TaskApi.task
     tasks = TaskApi.tasks
+    timeline = PastApi.timeline
     workers = WorkerApi.workers
 
     def task_progress(self, task: str, *, namespace: str = "default") -> Progress:

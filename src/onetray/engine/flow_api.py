@@ -87,11 +87,7 @@ class FlowApi(DatabaseReads):
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
         """The progress of a flow, from its counters and what its running tasks have reported: the cost does not depend
         on the number of tasks."""
-        root = self.flow(flow, namespace=namespace)
-        stages = tuple(self.stages(flow, namespace=namespace))
-        percentage = flow_percentage(root.state, [(stage.state, stage.percentage) for stage in stages])
-        counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
-        return Progress(root.state, percentage, root.current_stage, counts, stages)
+        return Progress.of_flow(self.flow(flow, namespace=namespace), self.stages(flow, namespace=namespace))
 
     @read(plain)
     def percentages(self, ids: Sequence[str], *, namespace: str = "default") -> dict[str, int]:

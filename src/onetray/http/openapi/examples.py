@@ -18,6 +18,7 @@ from onetray.domain.listing import (
     MemberSummary,
     QueueDepth,
 )
+from onetray.domain.past import Interval, Timeline
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.worker import Breaker, WorkerInfo
@@ -97,6 +98,10 @@ VALUES: tuple[Any, ...] = (
                        Policy()),),
     ),
     Breaker("send_mail", "open", 5, AT, SOON, "5 failures in 60 s", None),
+    *(_INTERVAL := (
+        Interval("task", SOME_ID, "send_mail", None, "running", AT, SOON, 1, "worker-1", 12, "succeeded"),
+    )),
+    Timeline("task", SOME_ID, AT, SOON, SOON, _INTERVAL, False),
 )  # fmt: skip
 LETTER = DeadLetter(
     task_id=SOME_ID, created_at=AT, reason_code="exhausted_retries", stage="exec", last_error=_ERROR, attempts=3,

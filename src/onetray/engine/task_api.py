@@ -111,7 +111,7 @@ class TaskApi(DatabaseReads):
         limit: int = 1000,
         raw: bool = False,
     ) -> list[LogLine]:
-        """The log lines of a task, in order: the first ones after a cursor or, with `before`, the last ones before it."""
+        """The log lines of a task, in order: the first after a cursor or, with `before`, the last ones before it."""
         wanted = {"id": task_id(task), "namespace": namespace, "after": after, "limit": limit}
         rows = self._read_either_way("logs_of", before, **wanted)
         if not rows:

@@ -69,6 +69,26 @@ SELECT (SELECT i.alias FROM onetray.alias AS i WHERE i.key = c.key), 'context', 
     (SELECT CAST(g.id AS text) FROM onetray.flow AS g WHERE g.key = c.job)
 FROM onetray.context AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE c.id = ANY(:ids::uuid[]) AND n.name = :namespace;
 
+-- name: audited_batches
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied FROM onetray.event_batch AS eb
+WHERE coalesce(substr(eb.actor, 1, 5), 'user:') = 'user:' AND CASE eb.type
+    WHEN 'task.submitted' THEN eb.cause IS NOT NULL OR replace(eb.varied, '"cause":', '') <> eb.varied
+    WHEN 'flow.submitted' THEN eb.cause IS NOT NULL OR replace(eb.varied, '"cause":', '') <> eb.varied
+    WHEN 'task.cancelled' THEN true WHEN 'task.cancel_requested' THEN true WHEN 'task.resumed' THEN true
+    WHEN 'task.priority_set' THEN true WHEN 'task.rescheduled' THEN true WHEN 'stage.waiting' THEN true
+    WHEN 'stage.approved' THEN true WHEN 'stage.rejected' THEN true WHEN 'stage.skipped' THEN true
+    WHEN 'stage.cancelled' THEN true WHEN 'flow.paused' THEN true WHEN 'flow.resumed' THEN true
+    WHEN 'flow.cancelled' THEN true WHEN 'flow.cancel_requested' THEN true WHEN 'flow.priority_set' THEN true
+    WHEN 'queue.paused' THEN true WHEN 'queue.resumed' THEN true WHEN 'breaker.opened' THEN true
+    WHEN 'breaker.closed' THEN true WHEN 'token.created' THEN true WHEN 'token.revoked' THEN true
+    WHEN 'job.deleted' THEN true ELSE false END AND eb.id < :before ORDER BY eb.id DESC LIMIT :limit;
+
+-- name: copies_among
+SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]) AND t.retry_of IS NOT NULL
+UNION ALL SELECT f.key, f.created_at FROM onetray.flow AS f WHERE f.key = ANY(:keys::bigint[]) AND f.retry_of IS NOT NULL;
+
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -1838,8 +1858,7 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
         SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
         WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
             AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        GROUP BY t.queue
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) GROUP BY t.queue
     ) AS w ON w.queue = q.key
     LEFT JOIN (
         SELECT t.queue, count(*) AS held FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
@@ -2093,6 +2112,42 @@ UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND p
 -- name: resume_queue
 UPDATE onetray.queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
+-- name: count_queues
+-- row: QueueCountRow(key, name, paused_at, paused_by, ready, oldest_ready_at)
+SELECT q.key, q.name, q.paused_at, q.paused_by,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
+    ) AS c) AS ready,
+    (SELECT t.run_at FROM onetray.task AS t WHERE t.key = (SELECT min(o.task) FROM (
+        SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
+    ) AS o)) AS oldest_ready_at
+FROM onetray.queue AS q WHERE q.ns = :ns ORDER BY q.name LIMIT :limit;
+
+-- name: count_delayed
+SELECT w.queue, count(*) FROM (
+    SELECT (SELECT t.queue FROM onetray.task AS t WHERE t.key = d.task AND t.ns = :ns AND d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
+            AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)) AS queue
+    FROM (SELECT n.at, n.task, n.what, n.fence FROM onetray.due AS n ORDER BY n.at, n.task, n.what LIMIT :most) AS d
+) AS w WHERE w.queue IS NOT NULL GROUP BY w.queue;
+
+-- name: count_scanned
+SELECT (SELECT count(*) FROM (SELECT 1 FROM onetray.due AS n LIMIT :most) AS d), (SELECT count(*) FROM (SELECT j.value FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AS h);
+
+-- name: held_now
+-- row: HeldTaskRow(owner, id, kind, queue, state, started_at)
+SELECT t.owner, CAST(t.id AS text) AS id, k.name AS kind, q.name AS queue, t.state, t.started_at
+FROM onetray.task AS t JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.queue AS q ON q.key = t.queue
+WHERE t.key = ANY(ARRAY(SELECT j.value FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most)) AND t.ns = :ns AND t.state IN ('assigned', 'running')
+ORDER BY CASE WHEN t.state = :running THEN 0 ELSE 1 END, t.started_at, t.key;
+
+-- name: last_pauses
+SELECT eb.payload, eb.cause FROM onetray.event_batch AS eb
+WHERE eb.type = :paused AND eb.ts >= :since AND eb.ns = :ns ORDER BY eb.ts DESC LIMIT :limit;
+
+-- name: number_of_queues
+SELECT count(*) FROM (SELECT 1 FROM onetray.queue AS q WHERE q.ns = :ns LIMIT :most) AS c;
+
 -- name: set_progress
 INSERT INTO onetray.progress (task, at, attempt, done, total, message, job, seq)
 SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message, b.job, b.seq FROM unnest(:key::bigint[], :at::bigint[], :attempt::integer[], :done::double precision[], :out_of::double precision[], :message::text[], :job::bigint[], :seq::bigint[]) AS b(key, at, attempt, done, out_of, message, job, seq) WHERE true
@@ -2291,6 +2346,66 @@ SELECT r.caller, r.key, r.body_hash FROM onetray.request AS r JOIN unnest(:calle
 
 -- name: reserved_request
 SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key;
+
+-- name: statistic_cursor
+-- row: StatisticCursorRow(since, upto, counted_at, removed_at)
+SELECT c.since, c.upto, c.counted_at, c.removed_at FROM onetray.statistic_cursor AS c;
+
+-- name: end_of_count
+SELECT max(w.id + w.size - 1) FROM (
+    SELECT eb.id, eb.size FROM onetray.event_batch AS eb WHERE eb.id > :after ORDER BY eb.id LIMIT :scan
+) AS w WHERE w.id <= :upto;
+
+-- name: count_log
+-- row: LogCountRow(ns, at, type, number, batches)
+SELECT eb.ns, eb.ts / 60000000 * 60000000 AS at, eb.type, CAST(sum(eb.size) AS bigint) AS number, count(*) AS batches
+FROM onetray.event_batch AS eb
+WHERE eb.id > :after AND eb.id <= :upto AND NOT (eb.ns IS NULL OR strpos(coalesce(eb.varied, ''), '"ts":[') > 0) GROUP BY 1, 2, 3;
+
+-- name: varied_log
+-- row: VariedLogRow(size, ts, ns, type, varied)
+SELECT eb.size, eb.ts, eb.ns, eb.type, eb.varied FROM onetray.event_batch AS eb
+WHERE eb.id > :after AND eb.id <= :upto AND (eb.ns IS NULL OR strpos(coalesce(eb.varied, ''), '"ts":[') > 0);
+
+-- name: sample_ended
+-- row: EndedBatchRow(ns, size, entity, varied)
+SELECT e.ns, e.size, e.entity, e.varied FROM (
+    SELECT eb.ns, eb.size, eb.entity, CASE WHEN eb.entity IS NULL OR eb.ns IS NULL THEN eb.varied END AS varied,
+        row_number() OVER (PARTITION BY eb.ns ORDER BY eb.id) AS nth
+    FROM onetray.event_batch AS eb WHERE eb.id > :after AND eb.id <= :upto AND eb.type = ANY(:ends::text[])
+) AS e
+WHERE (e.nth - 1) / :step * :step = e.nth - 1;
+
+-- name: times_of_tasks
+-- row: TaskTimesRow(key, ns, claimable_at, started_at, finished_at)
+SELECT t.key, t.ns, greatest(t.run_at, coalesce((SELECT s.opened_at FROM onetray.stage AS s WHERE s.key = t.stage), 0))
+    AS claimable_at, t.started_at, t.finished_at
+FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL;
+
+-- name: add_statistics
+INSERT INTO onetray.statistic (ns, span, at, type, bucket, number)
+SELECT b.ns, b.span, b.at, b.type, b.bucket, b.number FROM unnest(:ns::integer[], :span::integer[], :at::bigint[], :type::text[], :bucket::integer[], :number::bigint[]) AS b(ns, span, at, type, bucket, number) WHERE true
+ON CONFLICT (ns, span, at, type, bucket) DO UPDATE SET number = statistic.number + excluded.number;
+
+-- name: move_statistic_cursor
+UPDATE onetray.statistic_cursor SET upto = :upto, counted_at = :at WHERE upto = :after RETURNING upto;
+
+-- name: note_removed
+UPDATE onetray.statistic_cursor SET removed_at = :at WHERE removed_at < :at;
+
+-- name: prune_statistics
+DELETE FROM onetray.statistic WHERE (ns, span, at, type, bucket) IN (
+    SELECT t.ns, t.span, t.at, t.type, t.bucket FROM onetray.namespace AS n JOIN onetray.statistic AS t ON t.ns = n.key
+    WHERE t.span = :span AND t.at < :before LIMIT :limit FOR UPDATE OF t SKIP LOCKED
+)
+RETURNING number;
+
+-- name: statistics
+-- row: StatisticRow(slot, type, bucket, number)
+SELECT CAST(-1 AS bigint) AS slot, '' AS type, 0 AS bucket, c.upto AS number FROM onetray.statistic_cursor AS c
+UNION ALL
+SELECT (s.at - :since) / :width, s.type, s.bucket, CAST(sum(s.number) AS bigint)
+FROM onetray.statistic AS s WHERE s.ns = :ns AND s.span = :span AND s.at >= :since AND s.at < :until GROUP BY 1, 2, 3;
 
 -- name: keys_of
 -- row: KeyRow(id, key, job)
@@ -2577,6 +2692,46 @@ UPDATE onetray.token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL 
 
 -- name: use_token
 UPDATE onetray.token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
+
+-- name: insert_waiting
+INSERT INTO onetray.waiting (key, ns, state, at) SELECT b.key, b.ns, b.state, b.at FROM unnest(:key::bigint[], :ns::integer[], :state::text[], :at::bigint[]) AS b(key, ns, state, at);
+
+-- name: delete_waiting
+DELETE FROM onetray.waiting WHERE key = ANY(:keys::bigint[]);
+
+-- name: count_waiting
+SELECT count(*), min(w.at) FROM (
+    SELECT x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at LIMIT :most
+) AS w;
+
+-- name: first_waiting_tasks
+-- row: WaitingItem(id, job_id, name, at)
+SELECT CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name, w.at
+FROM (
+    SELECT x.key, x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN onetray.task AS t ON t.key = w.key JOIN onetray.kind AS k ON k.key = t.kind ORDER BY w.at, w.key;
+
+-- name: first_waiting_stages
+-- row: WaitingItem(id, job_id, name, at)
+SELECT CAST(s.id AS text) AS id, CAST(f.id AS text) AS job_id, s.name, w.at
+FROM (
+    SELECT x.key, x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN onetray.stage AS s ON s.key = w.key JOIN onetray.flow AS f ON f.key = s.job ORDER BY w.at, w.key;
+
+-- name: count_open_letters
+SELECT count(*), min(o.created_at) FROM (
+    SELECT d.created_at FROM onetray.dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL ORDER BY d.task LIMIT :most
+) AS o;
+
+-- name: first_open_letters
+-- row: WaitingItem(id, job_id, name, at)
+SELECT CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name, o.created_at AS at
+FROM (
+    SELECT d.task, d.created_at FROM onetray.dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL
+    ORDER BY d.task LIMIT :limit
+) AS o JOIN onetray.task AS t ON t.key = o.task JOIN onetray.kind AS k ON k.key = t.kind ORDER BY o.task;
 
 -- name: worker_beat
 INSERT INTO onetray.worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,

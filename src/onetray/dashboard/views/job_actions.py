@@ -14,6 +14,7 @@ from onetray.dashboard.view import Form, View
 from onetray.dashboard.views.job import job_of_view
 from onetray.domain import commands as c
 from onetray.domain import flow_commands as f
+from onetray.domain.checks import optional_text
 from onetray.domain.declare import Command
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.flow import Flow, Placed
@@ -33,11 +34,11 @@ STAGE_COMMANDS: dict[str, tuple[type[Command], str]] = {
 def job_cancel(view: View, form: Form) -> Flash:
     found, hard = job_of_view(view), form.flag("hard")
     if isinstance(found, Flow):
-        placed: Placed = view.call(f.CancelFlow, flow=found.id, hard=hard, cause=_reason(form))
+        placed: Placed = view.call(f.CancelFlow, flow=found.id, hard=hard, cause=_reason(view, form))
         if placed.state == CANCELLED:
             return Flash("The flow is cancelled.")
         return Flash("The flow is being cancelled: its workers are asked to stop.")
-    receipt: Receipt = view.call(c.Cancel, task=found.id, hard=hard, cause=_reason(form))
+    receipt: Receipt = view.call(c.Cancel, task=found.id, hard=hard, cause=_reason(view, form))
     if receipt.state == CANCELLED:
         return Flash("The task is cancelled.")
     grace = f"{found.policy.cancel_grace_s:g} s"
@@ -49,9 +50,9 @@ def job_retry(view: View, form: Form) -> Flash:
     found = job_of_view(view)
     if isinstance(found, Flow):
         from_stage = form.text("from_stage") or None
-        placed = view.call(f.RetryFlow, flow=found.id, from_stage=from_stage, cause=_reason(form))
+        placed = view.call(f.RetryFlow, flow=found.id, from_stage=from_stage, cause=_reason(view, form))
         return Flash("This is the new flow.", to=view.link("job", id=placed.id))
-    receipt = view.call(c.Redrive, task=found.id, cause=_reason(form))
+    receipt = view.call(c.Redrive, task=found.id, cause=_reason(view, form))
     return Flash("This is the new task.", to=view.link("job", id=receipt.id))
 
 
@@ -59,21 +60,21 @@ def job_retry(view: View, form: Form) -> Flash:
 def job_resume(view: View, form: Form) -> Flash:
     found = job_of_view(view)
     if isinstance(found, Flow):
-        view.call(f.ResumeFlow, flow=found.id, cause=_reason(form))
+        view.call(f.ResumeFlow, flow=found.id, cause=_reason(view, form))
         return Flash("The flow is resumed.")
-    view.call(c.Resume, task=found.id, input=_json(form, "input"), cause=_reason(form))
+    view.call(c.Resume, task=found.id, input=_json(form, "input"), cause=_reason(view, form))
     return Flash("The task is resumed: it is in its queue again.")
 
 
 @action("/jobs/{id}/pause")
 def job_pause(view: View, form: Form) -> Flash:
-    view.call(f.PauseFlow, flow=_flow(view).id, cause=_reason(form))
+    view.call(f.PauseFlow, flow=_flow(view).id, cause=_reason(view, form))
     return Flash("The flow is paused: its running tasks continue.")
 
 
 @action("/jobs/{id}/open", scope=SUBMIT)
 def job_open(view: View, form: Form) -> Flash:
-    view.call(f.OpenFlow, flow=_flow(view).id, cause=_reason(form))
+    view.call(f.OpenFlow, flow=_flow(view).id, cause=_reason(view, form))
     return Flash("The flow is started.")
 
 
@@ -81,15 +82,15 @@ def job_open(view: View, form: Form) -> Flash:
 def job_priority(view: View, form: Form) -> Flash:
     found, priority = job_of_view(view), _whole(form, "priority")
     if isinstance(found, Flow):
-        view.call(f.SetFlowPriority, flow=found.id, priority=priority, cause=_reason(form))
+        view.call(f.SetFlowPriority, flow=found.id, priority=priority, cause=_reason(view, form))
     else:
-        view.call(c.SetPriority, task=found.id, priority=priority, cause=_reason(form))
+        view.call(c.SetPriority, task=found.id, priority=priority, cause=_reason(view, form))
     return Flash(f"The priority is {priority:,}.")
 
 
 @action("/jobs/{id}/run-now")
 def job_run_now(view: View, form: Form) -> Flash:
-    view.call(c.Reschedule, task=_task(view).id, delay_s=0.0, cause=_reason(form))
+    view.call(c.Reschedule, task=_task(view).id, delay_s=0.0, cause=_reason(view, form))
     return Flash("The task may run now.")
 
 
@@ -102,7 +103,7 @@ def job_stage(view: View, form: Form) -> Flash:
     if stage.flow_id != flow.id:
         raise NotFound(f"the flow has no stage {stage.id}")
     command, message = STAGE_COMMANDS[verb]
-    fields: dict[str, Any] = {"flow": stage.id, "cause": _reason(form)}
+    fields: dict[str, Any] = {"flow": stage.id, "cause": _reason(view, form)}
     if issubclass(command, f.Answer):
         fields["note"] = form.text("note") or None
     if command is f.ApproveStage:
@@ -127,8 +128,8 @@ def _flow(view: View) -> Flow:
     return found
 
 
-def _reason(form: Form) -> str | None:
-    return form.text("reason") or None
+def _reason(view: View, form: Form) -> str | None:
+    return optional_text(form.text("reason") or None, "reason", view.limits.reason_chars)
 
 
 def _json(form: Form, name: str) -> Any:

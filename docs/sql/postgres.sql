@@ -367,6 +367,14 @@ SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state
 FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
 WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit;
 
+-- name: last_batches_of_task
+-- row: TaskEventRow(event, id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied, correlation_id, task_trace, flow_id)
+SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
+    CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS flow_id
+FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN unnest(CAST(string_to_array((coalesce((SELECT string_agg(p.events, ',' ORDER BY p.version) || ',' FROM onetray.event_page AS p WHERE p.entity = t.key), '') || t.events), ',') AS bigint[]) || ARRAY(SELECT n.id FROM onetray.event_batch AS n WHERE n.entity = t.key AND n.state IS NULL)) AS i(value) JOIN LATERAL (SELECT x.* FROM onetray.event_batch AS x WHERE x.id <= i.value ORDER BY x.id DESC LIMIT 1) AS eb ON true
+WHERE t.id = :id AND o.name = :namespace AND i.value > :after AND i.value < :before ORDER BY i.value DESC LIMIT :limit;
+
 -- name: batches_of_entities
 -- row: EntityEventRow(event, id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
 SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
@@ -388,6 +396,13 @@ FROM (
 ) AS r JOIN onetray.event_batch AS eb ON eb.id = r.batch
 WHERE CAST(:every AS integer) = 1 OR eb.type = ANY(:types::text[])
 ORDER BY r.batch LIMIT :limit;
+
+-- name: last_batches_of_flow
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied
+FROM onetray.flow_event AS r JOIN onetray.event_batch AS eb ON eb.id = r.batch
+WHERE r.job = :job AND r.batch < :before ORDER BY r.batch DESC LIMIT :limit;
 
 -- name: batches_after
 -- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
@@ -2299,6 +2314,24 @@ FROM (
 ) AS r JOIN onetray.task AS t ON t.key = r.task JOIN onetray.stage AS s ON s.key = t.stage
 ORDER BY r.seq LIMIT :limit;
 
+-- name: last_reports_of_flow
+-- row: MemberReport(cursor, ts, stage, task, name, attempt, level, line, data, done, total, message)
+SELECT r.seq AS cursor, r.ts, s.name AS stage, CAST(t.id AS text) AS task, t.name, r.attempt, r.level, r.line, r.data,
+    r.done, r.total, r.message
+FROM (
+    SELECT * FROM (
+        SELECT l.seq, l.task, l.ts, l.attempt, l.level, l.line, l.data, CAST(NULL AS double precision) AS done,
+            CAST(NULL AS double precision) AS total, CAST(NULL AS text) AS message
+        FROM onetray.log AS l WHERE l.job = :job AND l.seq > :after AND l.seq < :before ORDER BY l.seq DESC LIMIT :limit
+    ) AS lines
+    UNION ALL
+    SELECT * FROM (
+        SELECT p.seq, p.task, p.at, p.attempt, NULL, NULL, NULL, p.done, p.total, p.message
+        FROM onetray.progress AS p WHERE p.job = :job AND p.seq > :after AND p.seq < :before ORDER BY p.seq DESC LIMIT :limit
+    ) AS latest
+) AS r JOIN onetray.task AS t ON t.key = r.task JOIN onetray.stage AS s ON s.key = t.stage
+ORDER BY r.seq DESC LIMIT :limit;
+
 -- name: last_cursor
 SELECT task, max(cursor) FROM onetray.log WHERE task = ANY(:keys::bigint[]) GROUP BY task;
 
@@ -2311,6 +2344,12 @@ SELECT b.key, b.cursor, b.at, b.attempt, b.level, b.line, b.data, b.job, b.seq F
 SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
 FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
 WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after ORDER BY l.cursor LIMIT :limit;
+
+-- name: last_logs_of
+-- row: LogLine(cursor, ts, attempt, level, line, data)
+SELECT l.cursor, l.ts, l.attempt, l.level, l.line, l.data
+FROM onetray.log AS l JOIN onetray.task AS t ON t.key = l.task JOIN onetray.namespace AS n ON n.key = t.ns
+WHERE t.id = :id AND n.name = :namespace AND l.cursor > :after AND l.cursor < :before ORDER BY l.cursor DESC LIMIT :limit;
 
 -- name: first_lines
 -- row: LogRow(task, cursor, ts, attempt, level, line, data)

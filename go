@@ -162,10 +162,12 @@ lock() {
     done
     if command -v npm >/dev/null; then
         # Without the addresses: they are those of the registry that this machine uses.
-        (cd requirements/npm && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts \
-            --silent --no-audit --no-fund)
+        for folder in npm browser; do
+            (cd "requirements/$folder" && npm install --package-lock-only --omit-lockfile-registry-resolved \
+                --ignore-scripts --silent --no-audit --no-fund)
+        done
     else
-        echo "go: npm is not to be had; requirements/npm stays as it is" >&2
+        echo "go: npm is not to be had; requirements/npm and requirements/browser stay as they are" >&2
     fi
 }
 

@@ -26,7 +26,7 @@ KIND = "noop"
 STEP = 250_000
 """Copies in one transaction: memory and the log stay small."""
 FAR_S = 10 * 365 * 86_400
-KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",)}
+KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",), "dead_letter": ("task",), "label": ("job",)}
 """The tables that have rows for each job beside the log, and the columns that name it. The first one finds them."""
 MOVE = 1_000
 """Tasks that move together: no more than a row of the log has entries."""
@@ -79,6 +79,15 @@ def fill(
     clock: Clock | None = None,
 ) -> None:  # fmt: skip
     """Put so many jobs into an empty database, all like the one that `original` makes, at the time of `clock`."""
+    add(store, url, original, count, say, clock)
+    settle(store, url)
+
+
+def add(
+    store: str, url: str, original: Callable[[Engine], None], count: int, say: Callable[[str], None],
+    clock: Clock | None = None,
+) -> None:  # fmt: skip
+    """The same beside what is in the database already. `original` makes the newest task of all."""
     with open_engine(url, clock) as engine:
         if not count:
             return
@@ -98,7 +107,6 @@ def fill(
             say(f"{store}: {last + 1:,} of {count:,} jobs beside")
         execute(_LAST[store].format(counter="entity_key", last=key + count))
         execute(_LAST[store].format(counter="event_id", last=event))
-    settle(store, url)
 
 
 def _log(execute: Execute, store: str, events: list[Any], event: int, key: int, first: int, last: int) -> int:

@@ -39,8 +39,8 @@ SERIES = {
     "SELECT i FROM s) AS n",
 }
 _ID = {
-    "postgres": "('00000000-0000-7000-8000-' || lpad((t.key + n.i)::text, 12, '0'))::uuid",
-    "sqlite": "printf('00000000-0000-7000-8000-%012d', t.key + n.i)",
+    "postgres": "('00000000-0000-7000-8000-' || lpad((t.{key} + n.i)::text, 12, '0'))::uuid",
+    "sqlite": "printf('00000000-0000-7000-8000-%012d', t.{key} + n.i)",
 }
 _COLUMNS = {
     "postgres": "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'onetray' "
@@ -131,8 +131,12 @@ def _columns(execute: Execute, store: str, table: str) -> list[str]:
 
 
 def _copies(store: str, table: str, columns: list[str], key: int, first: int, last: int, events: str) -> str:
-    own = {"id": _ID[store], "events": events} if table == "task" else {}
-    shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | own
+    own = {
+        "task": {"id": _ID[store].format(key="key"), "events": events},
+        # By default the id of the task.
+        "dead_letter": {"correlation_id": f"CAST({_ID[store].format(key='task')} AS text)"},
+    }
+    shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | own.get(table, {})
     values = ", ".join(shifted.get(column, f"t.{column}") for column in columns)
     return (
         f"INSERT INTO onetray.{table} ({', '.join(columns)}) SELECT {values} FROM onetray.{table} AS t "

@@ -108,19 +108,11 @@ def _live(engine: Engine) -> None:
         _flow(engine, number)
     for number in range(WORKERS):
         name, each = f"worker-{number + 1}", RUNNING // WORKERS
-        engine.worker_beat(
-            WorkerBeat(
-                name=name,
-                host="host",
-                pid=number + 1,
-                version="1.0",
-                queues=QUEUES,
-                concurrency=each,
-                running=each,
-                claimed=each,
-                ttl_s=LEASE_S,
-            )  # fmt: skip
-        )
+        beat = WorkerBeat(
+            name=name, host="host", pid=number + 1, version="1.0", queues=QUEUES, concurrency=each, running=each,
+            claimed=each, ttl_s=LEASE_S,
+        )  # fmt: skip
+        engine.worker_beat(beat)
         tasks = engine.claim(QUEUES[number % len(QUEUES)], worker=name, limit=each, lease_s=LEASE_S)
         for task in tasks:
             engine.start(task)

@@ -32,7 +32,11 @@ from tests.support.cases import each_case
 from tests.support.databases import Databases
 from tests.support.engines import engine_on
 
-OPEN = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz", "/readyz", "/api/v1/version")}
+OPEN = {
+    *((method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz", "/readyz", "/api/v1/version")),
+    *((method, path) for method in ("GET", "HEAD") for path in ("/ui/login", "/ui/static/{name}")),
+    ("POST", "/ui/login"),
+}
 """What anybody may ask, once more: whoever opens a route has to say so twice."""
 WRITES = {
     SUBMIT: (
@@ -67,6 +71,7 @@ WRITES = {
         "/api/v1/tasks/{id}/metadata", "/api/v1/tasks/{id}/resume",
         "/v1/jobs/{jobId}", "/v1/jobs/{jobId}/priority", "/v1/jobs/{jobId}/status", "/v1/jobs/{jobId}/user-metadata",
         "/v1/stages/{stageId}/status", "/v1/stages/{stageId}/user-metadata", "/v1/tasks/{taskId}/user-metadata",
+        "/ui/queues/{name:path}/pause", "/ui/queues/{name:path}/resume",
     ),
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""
@@ -82,6 +87,7 @@ SEVERAL = {
     **{f"/api/v1/reads/{name}": {READ, WORK} if name in OF_WORKERS else {READ} for name in READS},
     "/api/v1/news": set(SCOPES),
     "/api/v1/whoami": set(SCOPES),
+    "/ui/logout": set(SCOPES),
     "/mcp": {READ, SUBMIT, WORK, OPERATE},
 }
 """Where one of several scopes will do."""

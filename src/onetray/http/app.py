@@ -18,7 +18,7 @@ from onetray.engine import Engine
 from onetray.http import problems
 from onetray.http.auth.middleware import AuthMiddleware
 from onetray.http.auth.scopes import must_be_guarded
-from onetray.http.dialects import mount, mount_mcp
+from onetray.http.dialects import mount, mount_dashboard, mount_mcp
 from onetray.http.json_answers import Json
 from onetray.http.limits.requests import LimitMiddleware
 from onetray.http.native_route import also_head
@@ -104,5 +104,6 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     mount(app, config.dialects)
     if config.mcp_tools != "none":
         mount_mcp(app)
+    mount_dashboard(app)
     problems.install(app)
     return app

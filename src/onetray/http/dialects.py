@@ -26,7 +26,7 @@ from onetray.http.native_route import GuardedRoute, also_head
 GROUP = "onetray.dialects"
 """The group of entry points. The value of each is a Dialect, its name is the dialect's."""
 NONE = "none"
-NATIVE = "/api/v1"
+NATIVE, DASHBOARD = "/api/v1", "/ui"
 _PREFIX = re.compile(r"(/[\w.~-]+)+")
 
 Shape = Callable[[dict[str, Any], Scope, dict[str, str] | None], Response]
@@ -50,8 +50,13 @@ class Dialect:
     """For docs/dialects.md and its tests."""
 
     def __post_init__(self) -> None:
-        if not _PREFIX.fullmatch(self.prefix) or is_below(NATIVE, self.prefix) or is_below(self.prefix, NATIVE):
-            raise ValueError(f"{self.name}: the prefix {self.prefix!r} must be a path outside of {NATIVE}, such as /v1")
+        own = (NATIVE, DASHBOARD)
+        if not _PREFIX.fullmatch(self.prefix) or any(
+            is_below(path, self.prefix) or is_below(self.prefix, path) for path in own
+        ):
+            raise ValueError(
+                f"{self.name}: the prefix {self.prefix!r} must be a path outside of {' and '.join(own)}, such as /v1"
+            )
         for route in self.router.routes:
             if not isinstance(route, GuardedRoute):
                 raise TypeError(f"{self.name}: {route!r} is no DialectRoute: set route_class of its router")
@@ -92,6 +97,16 @@ def mount_mcp(app: FastAPI) -> None:
     app.state.guarded += mcp.router.routes
     app.include_router(mcp.router, include_in_schema=False)
     app.state.shapes[mcp.PREFIX] = mcp.rpc_error
+
+
+def mount_dashboard(app: FastAPI) -> None:
+    """Add the pages at / and below /ui to an app. Their module is imported by its name, as that of /mcp is."""
+    dashboard = import_module("onetray.dashboard.route")
+    router = dashboard.router()
+    must_be_guarded(router.routes)
+    app.state.guarded += router.routes
+    app.include_router(router, include_in_schema=False)
+    dashboard.install_dashboard(app)
 
 
 def _load_all(names: tuple[str, ...]) -> list[Dialect]:

@@ -13,6 +13,8 @@ from starlette.types import Scope
 
 BODY, CONNECTION, HEADERS = "onetray.body", "onetray.connection", "onetray.headers"
 """Keys in a request's scope."""
+TAKES_FORMS = "onetray.takes_forms"
+"""Key in a request's scope: its body is a form, which the route checks, and not JSON."""
 HeaderValues = dict[bytes, list[bytes]]
 Headers = Iterable[tuple[bytes, bytes]]
 

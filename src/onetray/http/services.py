@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 from fastapi import Request
 
@@ -33,6 +33,10 @@ from onetray.http.observe.tracing import carry
 from onetray.http.streams.hub import Hub
 
 if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from onetray.http.auth.scopes import Principal
+    from onetray.http.auth.token_cache import TokenCache
     from onetray.http.auth.token_watch import TokenWatch
 logger = logging.getLogger("onetray.http")
 
@@ -48,6 +52,16 @@ SERVICES = "onetray.services"
 """Key in a request's scope."""
 CLOSE_S = 1.0
 """How long a shutdown waits for each callback of `closing`."""
+
+
+class BrowserAccess(Protocol):
+    """Authenticates the requests of browsers, which have sessions instead of tokens."""
+
+    def owns(self, path: str) -> bool:
+        """Whether a path is one of its pages. All others take tokens only."""
+
+    async def principal(self, scope: Scope, tokens: TokenCache) -> Principal:
+        """The caller. Raises Unauthorized."""
 
 
 class Services:
@@ -77,6 +91,8 @@ class Services:
         """By what they call for a whole batch, and for which items."""
         self._batches: tuple[weakref.ref[asyncio.AbstractEventLoop], Gathering[Command, Verdict]] | None = None
         """Those of the loop that used them last: looking them up costs as much as the rest of a call."""
+        self.browser: BrowserAccess | None = None
+        """How the dashboard's pages authenticate; None without a dashboard."""
         self.tokens: TokenWatch
         """Set by the authentication middleware."""
 

@@ -73,13 +73,18 @@ def check_local(scope: Scope, headers: AuthHeaders) -> None:
 
 def check_allowed(headers: AuthHeaders, hosts: tuple[str, ...], origins: tuple[str, ...]) -> None:
     """With tokens: accept any host unless some are listed, and only pages from listed origins."""
+    check_host(headers, hosts)
+    for origin in headers[b"origin"]:
+        if origin.lower() not in {o.lower().rstrip("/") for o in origins}:
+            raise WrongOrigin(f"pages from {short_repr(origin)} may not call this server: add it to allowed_origins")
+
+
+def check_host(headers: AuthHeaders, hosts: tuple[str, ...]) -> None:
+    """With tokens: accept any host unless some are listed."""
     if hosts:
         host = host_of(headers)
         if host is None or host not in {h.lower() for h in hosts}:
             raise WrongHost(f"this server does not serve the host {short_repr(host)}: add it to allowed_hosts")
-    for origin in headers[b"origin"]:
-        if origin.lower() not in {o.lower().rstrip("/") for o in origins}:
-            raise WrongOrigin(f"pages from {short_repr(origin)} may not call this server: add it to allowed_origins")
 
 
 def host_of(headers: AuthHeaders) -> str | None:

@@ -57,7 +57,7 @@ class AuthMiddleware:
 
     async def _authenticate(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            principal = NOBODY if (scope["method"], scope["path"]) in EXEMPT else await self._principal(scope)
+            principal = await self._principal(scope)
         except Exception as error:
             await problems.problem_answer(error, scope)(scope, receive, with_headers(send))
             return
@@ -66,12 +66,17 @@ class AuthMiddleware:
         await self._app(scope, receive, watched)
 
     async def _principal(self, scope: Scope) -> Principal:
+        browser = self._services.browser
+        if browser is not None and browser.owns(scope["path"]):
+            return await browser.principal(scope, self._tokens)
+        if (scope["method"], scope["path"]) in EXEMPT:
+            return NOBODY
         headers, config = auth_headers(scope), self._services.config
         if self._tokens.known_not_needed or not await self._tokens.needed():
             check_local(scope, headers)
             return LOCAL
         check_allowed(headers, config.allowed_hosts, config.allowed_origins)
-        return await self._tokens.principal(_bearer(headers))
+        return await self._tokens.principal(bearer_of(headers))
 
 
 class WatchedSend:
@@ -143,7 +148,7 @@ def with_default_headers(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[b
     return [*headers, *(default for default in HEADERS if default[0] not in names)]
 
 
-def _bearer(headers: AuthHeaders) -> str | None:
+def bearer_of(headers: AuthHeaders) -> str | None:
     """The bearer token; None without an Authorization header, empty if the header is invalid."""
     values = headers[b"authorization"]
     if not values:

@@ -17,10 +17,9 @@ from starlette.types import Scope
 from onetray.domain.errors import Forbidden
 from onetray.domain.token import ADMIN, OPERATE, READ, SUBMIT, WORK
 
-EXEMPT = frozenset(
-    (method, path) for method in ("GET", "HEAD") for path in ("/", "/healthz", "/readyz", "/api/v1/version")
-)
-"""Requests that need no token: exact paths, nothing below them."""
+_OPEN_PATHS = ("/", "/healthz", "/readyz", "/api/v1/version", "/ui/login", "/ui/static/{name}")
+EXEMPT = frozenset({*((method, path) for method in ("GET", "HEAD") for path in _OPEN_PATHS), ("POST", "/ui/login")})
+"""Requests that need no token: exact paths, nothing below them. At `/` a browser without a session has to log in."""
 
 
 @dataclass(frozen=True, slots=True)

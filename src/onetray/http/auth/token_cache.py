@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from onetray.domain.clock import SECOND
@@ -91,8 +92,14 @@ class TokenCache:
         if text is None:
             raise Unauthorized(_NO_TOKEN)
         parts = parts_of(text)
-        entry = await self._entry(parts.id) if parts is not None else None
-        if parts is None or entry is None or entry.token is None or not is_secret_of(parts.secret, entry.token):
+        if parts is None:
+            raise Unauthorized(_BAD_TOKEN, given=True)
+        return await self.proven(parts.id, partial(is_secret_of, parts.secret))
+
+    async def proven(self, id_: str, proves: Callable[[Token], bool]) -> Principal:
+        """The principal of a token, by its id and a function that checks what the caller has proved it with."""
+        entry = await self._entry(id_)
+        if entry.token is None or not proves(entry.token):
             raise Unauthorized(_BAD_TOKEN, given=True)
         self._check_not_ended(entry)
         await self._record_use(entry)

@@ -27,7 +27,7 @@ class TokenWatch:
     """Everything runs on the event loop."""
 
     def __init__(self, tokens: TokenCache, recheck_s: float) -> None:
-        self._tokens, self._recheck_s = tokens, recheck_s
+        self.cache, self._recheck_s = tokens, recheck_s
         self._watching: dict[str | None, set[Ended]] = {}
         self._tasks: dict[str | None, asyncio.Task[None]] = {}
 
@@ -35,7 +35,7 @@ class TokenWatch:
         """Raises Unauthorized if the principal's token would not be accepted any more."""
         # While the database is unavailable, a response holds nothing new from it either.
         try:
-            await self._tokens.recheck(principal)
+            await self.cache.recheck(principal)
         except Unauthorized:
             raise
         except OnetrayError:
@@ -58,12 +58,12 @@ class TokenWatch:
                 self._tasks.pop(principal.token).cancel()
 
     async def _watch(self, principal: Principal) -> None:
-        wait_s = self._tokens.expires_in_s(principal) + MIN_WAIT_S
+        wait_s = self.cache.expires_in_s(principal) + MIN_WAIT_S
         while True:
             await asyncio.sleep(min(self._recheck_s, max(MIN_WAIT_S, wait_s)))
             try:
                 await self.must_hold(principal)
-                wait_s = self._tokens.expires_in_s(principal) + MIN_WAIT_S
+                wait_s = self.cache.expires_in_s(principal) + MIN_WAIT_S
             except Unauthorized as error:
                 for ended in self._watching[principal.token]:
                     with contextlib.suppress(asyncio.InvalidStateError):

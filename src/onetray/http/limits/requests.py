@@ -28,7 +28,7 @@ from onetray.domain.errors import (
 from onetray.http import problems
 from onetray.http.auth.scopes import NOBODY, Principal, check_scope_early
 from onetray.http.limits.body_budget import Body, BodyBudget
-from onetray.http.request import BODY, connection_of, header_values, last_value
+from onetray.http.request import BODY, TAKES_FORMS, connection_of, header_values, last_value
 
 if TYPE_CHECKING:
     from onetray.http.services import HttpConfig, Services
@@ -95,7 +95,7 @@ async def read_body(scope: Scope, receive: Receive, config: HttpConfig, upload: 
         body = await _receive_in_time(receive, config, upload)
     else:
         _count_at_once(body, config, upload)
-    if body:
+    if body and not scope.get(TAKES_FORMS):
         _check_headers(scope)
         # The check takes about a second for ten megabytes of brackets: too long for the event loop.
         run = asyncio.to_thread if len(body) > SMALL_BODY_BYTES else _at_once

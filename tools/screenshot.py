@@ -44,8 +44,7 @@ def _take(started: Browser, look: str, asked: argparse.Namespace) -> list[str]:
     headers = {"Authorization": f"Bearer {asked.token}"} if asked.token else {}
     faults = []
     try:
-        with profile(started, viewport=viewport, color_scheme=scheme, extra_http_headers=headers) as (context, _):
-            page = context.new_page()
+        with profile(started, viewport=viewport, color_scheme=scheme, extra_http_headers=headers) as page:
             page.goto(asked.url)
             screenshot(page, asked.folder / f"{asked.name}-{look}.png")
             print(asked.folder / f"{asked.name}-{look}.png")

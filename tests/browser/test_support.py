@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import PHONE, axe_clean, in_use, no_sideways_scroll, profile, screenshot
+from tests.support.browser import PHONE, axe_clean, expect_problem, in_use, no_sideways_scroll, profile, screenshot
 from tests.support.chromium import CHOICE, NoBrowser, find_chromium
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src *"
@@ -56,20 +56,19 @@ def test_a_page_with_a_fault_fails_its_test(
 
 
 def _look_at(browser: Browser, url: str) -> None:
-    with profile(browser) as (context, _):
-        context.new_page().goto(url, wait_until="networkidle")
+    with profile(browser) as page:
+        page.goto(url, wait_until="networkidle")
 
 
 def test_a_fault_that_a_test_is_about_is_no_fault(browser: Browser, pages: str) -> None:
-    with in_use(browser), profile(browser) as (context, watch):
-        watch.expect_problem("status of 404")
-        context.new_page().goto(f"{pages}/missing.html")
+    with in_use(browser), profile(browser) as page:
+        expect_problem(page, "status of 404")
+        page.goto(f"{pages}/missing.html")
 
 
 def test_axe_finds_what_a_reader_cannot_use_under_a_strict_policy(browser: Browser, pages: str, tmp_path: Path) -> None:
     (tmp_path / "input.html").write_text(f"{BLANK}<input>")
-    with in_use(browser), profile(browser) as (context, _):
-        page = context.new_page()
+    with in_use(browser), profile(browser) as page:
         page.goto(f"{pages}/blank.html")
         axe_clean(page)
         page.goto(f"{pages}/input.html")
@@ -81,8 +80,7 @@ def test_a_page_wider_than_a_phone_is_found(browser: Browser, pages: str, tmp_pa
     (tmp_path / "style.css").write_text("div { width: 600px }")
     head = '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="style.css">'
     (tmp_path / "broad.html").write_text(f"{BLANK}{head}<div>x</div>")
-    with in_use(browser), profile(browser, viewport=PHONE) as (context, _):
-        page = context.new_page()
+    with in_use(browser), profile(browser, viewport=PHONE) as page:
         page.goto(f"{pages}/broad.html")
         with pytest.raises(AssertionError, match="px wide"):
             no_sideways_scroll(page)
@@ -90,8 +88,7 @@ def test_a_page_wider_than_a_phone_is_found(browser: Browser, pages: str, tmp_pa
 
 @pytest.mark.parametrize("name", ["a.png", "a.webp"])
 def test_a_picture_is_of_the_kind_that_its_name_says(browser: Browser, pages: str, tmp_path: Path, name: str) -> None:
-    with in_use(browser), profile(browser) as (context, _):
-        page = context.new_page()
+    with in_use(browser), profile(browser) as page:
         page.goto(f"{pages}/blank.html")
         expect(page.get_by_role("heading")).to_be_visible()
         screenshot(page, tmp_path / name)

@@ -74,8 +74,7 @@ class Watch:
         context.on("weberror", lambda error: self._problems.append(f"{error.error}"))
         context.on("request", self._on_request)
 
-    def expect_problem(self, words: str) -> None:
-        """Problems with these words in them are what the test is about."""
+    def expect(self, words: str) -> None:
         self._expected.append(words)
 
     @property
@@ -92,17 +91,26 @@ class Watch:
             self._problems.append(f"a request to another host: {request.url}")
 
 
+_watches: dict[BrowserContext, Watch] = {}
+
+
+def expect_problem(page: Page, words: str) -> None:
+    """Problems with these words in them are what the test is about."""
+    _watches[page.context].expect(words)
+
+
 @contextmanager
-def profile(browser: Browser, **options: Any) -> Iterator[tuple[BrowserContext, Watch]]:
-    """A fresh profile, without cookies. Fails at the end if its pages had a fault."""
+def profile(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a fresh profile, without cookies. Fails at the end if pages of the profile had a fault."""
     settings: dict[str, Any] = {"viewport": WIDE, "locale": "en-GB", "timezone_id": "UTC", "reduced_motion": "reduce"}
     context = browser.new_context(**{**settings, **options})
     context.set_default_timeout(PATIENCE_MS)
-    watch = Watch(context)
+    watch = _watches[context] = Watch(context)
     try:
-        yield context, watch
+        yield context.new_page()
         assert not watch.problems, "the page has a fault:\n" + "\n".join(watch.problems)
     finally:
+        del _watches[context]
         context.close()
 
 

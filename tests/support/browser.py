@@ -144,10 +144,18 @@ def _evaluate(page: Page, expression: str) -> Any:
     return answer["result"].get("value")
 
 
+WIDE_PARTS = """() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    const wide = [...document.body.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > width);
+    return wide.map(e => e.cloneNode().outerHTML).slice(0, 8);
+}"""
+
+
 def no_sideways_scroll(page: Page) -> None:
     """Fail if the page is wider than its window."""
-    wide, window = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-    assert wide <= window, f"{page.url} is {wide} px wide in a window of {window} px"
+    wide = page.evaluate(WIDE_PARTS)
+    assert not wide, f"{page.url} is wider than its window:\n" + "\n".join(wide)
 
 
 def screenshot(page: Page, path: Path, *, whole: bool = True) -> None:

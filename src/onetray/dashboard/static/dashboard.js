@@ -222,7 +222,8 @@ document.addEventListener("keydown", (event) => {
 // The cookie of a session is not sent when a link of another site leads here. From this page it is.
 const loginForm = document.querySelector("[data-login]");
 if (loginForm) {
-  fetch(loginForm.dataset.login, { method: "HEAD" }).then(
+  // As a browser asks for the page itself: without a session the answer leads back to the login, and is not followed.
+  fetch(loginForm.dataset.login, { method: "HEAD", headers: { accept: "text/html" }, redirect: "manual" }).then(
     (answer) => { if (answer.ok) location.replace(loginForm.dataset.login); },
     () => {},
   );

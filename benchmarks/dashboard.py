@@ -31,6 +31,8 @@ LIVE_QUEUE, LIVE_KIND = "live", "live.job"
 LIVE_MARK = "data-live="
 TICK_S = 0.1
 SETTLE_S = 3.0
+LOOKS = 10
+"""How often it is measured how soon a page shows something."""
 PATIENCE_S = 60.0
 FILTERS = {
     "jobs": {
@@ -117,7 +119,7 @@ def live(
                 before = _cores(pid, seconds)
                 with _open_pages(port, [paths[n % len(paths)] for n in range(dashboards)]) as received:
                     during = _cores(pid, seconds)
-                    seen = [_seen_s(engine, received) for _ in range(10)]
+                    seen = [_seen_s(engine, received) for _ in range(LOOKS)]
                 after = _cores(pid, seconds)
     return {
         "cores_without": round(before, 3), "cores_open": round(during, 3), "cores_closed": round(after, 3),

@@ -11,6 +11,9 @@ POINTS = ("begun", "locked", "moving", "updated", "moved", "claimed", "committin
 FLOW_POINTS = ("flows_locked", "cascading", "settled")
 """Points that only transactions with flows reach."""
 
+COUNT_POINTS = ("counting", "counted")
+"""Points that only a transaction of the statistics reaches."""
+
 hook: Callable[[str], None] | None = None
 
 

@@ -276,7 +276,17 @@ FLOW_DAMAGES = [
         "3 unrecorded_parent", "13 event_found", "13 flow_batch"),
     sql("no events of a stage", "DELETE FROM onetray.event_batch WHERE entity = $going.3", "3 unrecorded_parent",
         "13 event_found", "13 flow_batch"),
-    stage("going", 3, "state = 'waiting'", "4 state_of_parent"),
+    stage("going", 3, "state = 'waiting'", "4 state_of_parent", "12 waiting_listed"),
+    sql("no longer listed as waiting", "DELETE FROM onetray.waiting WHERE key = @blocked", "12 waiting_listed"),
+    sql("listed as waiting for another state", "UPDATE onetray.waiting SET state = 'x' WHERE key = $gate.1",
+        "12 waiting_listed"),
+    sql("counted, but not in the log", "INSERT INTO onetray.statistic (ns, span, at, type, bucket, number) "
+        "VALUES (1, 60, 1740000000000000, 'task.claimed', 0, 1), (1, 3600, 1740000000000000, 'task.claimed', 0, 1)",
+        "18 counted_once"),
+    sql("in the log, but not counted", f"UPDATE onetray.statistic_cursor SET upto = {LAST}, removed_at = 0",
+        "18 counted_once"),
+    sql("an hour without its minutes", "INSERT INTO onetray.statistic (ns, span, at, type, bucket, number) "
+        "VALUES (1, 3600, 1740000000000000, 'run_time', 80, 1)", "18 hours_add_up"),
     flow("never", "state = 'failed'", "4 state_of_parent"),
     sql("flow ended twice", f"""INSERT INTO onetray.event_batch (id, size, entity, ts, ns, version, fence, attempts,
         type, was, state, actor) SELECT {LAST}, 1, key, updated_at, ns, version + 1, 0, 0, 'flow.cancelled',

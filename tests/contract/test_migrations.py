@@ -45,6 +45,8 @@ RELEASED = {
     (15, POSTGRES): "633e2f4dd9983bce03b0fb98f447ccd5ca24638a51c5d2f3b9a33aa0b64440a8",
     (16, SQLITE): "6403d7d5d9b28e9216192248aa84426d6ed49b2f7f3f2637b511118e41d264bd",
     (16, POSTGRES): "24236edf60e0ea4b14294cf286dacac8df4b5160e14fb65a1277a752ed2c96d4",
+    (17, SQLITE): "6eb64db759995449664d6fbb2ef07f71b54d2624ac6a919806a276196b6ab139",
+    (17, POSTGRES): "b68eae3837320d45c0031ca532658ceec21ea9ccebfe80445238eeb5d08e6d39",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -47,9 +47,11 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s
 """
 # Tables that are referred to come last.
 _TABLES = """
-SELECT format('onetray.%I', tablename) FROM pg_tables WHERE schemaname = 'onetray' AND tablename <> 'migration'
+SELECT format('onetray.%I', tablename) FROM pg_tables
+WHERE schemaname = 'onetray' AND tablename NOT IN ('migration', 'statistic_cursor')
 ORDER BY array_position(ARRAY['policy', 'namespace'], tablename::text) NULLS FIRST, tablename = 'kind' DESC
 """
+_COUNT_NOTHING = "UPDATE onetray.statistic_cursor SET since = 0, upto = 0, counted_at = 0, removed_at = 0"
 _SEQUENCES = "SELECT format('onetray.%I', sequencename) FROM pg_sequences WHERE schemaname = 'onetray'"
 
 
@@ -92,6 +94,7 @@ class Keeper:
         with connection.transaction(), connection.pipeline():
             for table in self._tables:
                 connection.execute(f"DELETE FROM {table}".encode())
+            connection.execute(_COUNT_NOTHING)
             connection.execute("SELECT setval(name, 1, false) FROM unnest(%s::text[]) AS name", (self._sequences,))
         return True
 

@@ -16,6 +16,7 @@ from onetray.domain.commands import Fail, Start, Submit, Succeed
 from onetray.domain.errors import Conflict
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
+from onetray.engine.statistics import StatisticsCounter
 from tests.support.fleet import Ledger
 
 Step = Callable[[Engine, Ledger], None]
@@ -69,6 +70,10 @@ def _prune(engine: Engine, ledger: Ledger) -> None:
     ledger.write("prune", engine.prune(0.001))
 
 
+def _count(engine: Engine, ledger: Ledger) -> None:
+    ledger.write("count", StatisticsCounter(engine.store).count_window())
+
+
 STEPS: dict[str, Step] = {
     "submit": _submit,
     "claim": _claim,
@@ -77,6 +82,7 @@ STEPS: dict[str, Step] = {
     "fail": _report("fail", lambda t: Fail(message="no", retryable=False, **t)),
     "expire": _expire,
     "prune": _prune,
+    "count": _count,
 }
 _armed: list[str] = []
 

@@ -792,4 +792,63 @@ CLI_AND_VERIFIER = (
     ),
 )
 
-FAULTS = (*ENGINE, *SQL, *STORE, *LOG, *WORKER, *HTTP, *REMOTE, *CLI_AND_VERIFIER)
+OVERVIEW = (
+    Fault(
+        name="statistics-counted-by-two",
+        harm="Two janitors that count at once count the same events twice.",
+        file="store/sql/statistics.sql",
+        old="counted_at = :at WHERE upto = :after RETURNING upto",
+        new="counted_at = :at WHERE upto >= :after RETURNING upto",
+        look_in=("contract/test_statistics.py",),
+    ),
+    Fault(
+        name="statistics-and-cursor-apart",
+        harm="A janitor that is killed while it counts loses the events of a second, or counts them twice.",
+        file="engine/statistics.py",
+        old='            tx.batch("add_statistics", columns)\n',
+        new='            self._store.write(lambda other: other.batch("add_statistics", columns))\n',
+        look_in=("crash/test_kill_statistics.py", "contract/test_statistics.py"),
+    ),
+    Fault(
+        name="statistics-in-the-minute-of-the-row",
+        harm="Charts show the starts of long tasks when these end.",
+        file="store/sql/statistics.sql",
+        old="(eb.ns IS NULL OR {position}(coalesce(eb.varied, ''), '\"ts\":[') > 0)",
+        new="(eb.ns IS NULL)",
+        look_in=("contract/test_statistics.py",),
+    ),
+    Fault(
+        name="statistics-past-the-barrier",
+        harm="On PostgreSQL events that are committed late are never counted.",
+        file="engine/statistics.py",
+        old="after, self._store.upto(), limit)",
+        new='after, int(self._store.read("last_event_id")[0][0]), limit)',
+        look_in=("contract/test_statistics.py",),
+    ),
+    Fault(
+        name="waiting-row-is-left",
+        harm="The overview lists a question that was answered as open.",
+        file="store/waiting_rows.py",
+        old="if state in left]:",
+        new="if state not in left]:",
+        look_in=("contract/test_overview.py",),
+    ),
+    Fault(
+        name="verifier-blind-to-statistics",
+        harm="The verifier finds nothing wrong with events that were counted twice.",
+        file="verify/overview.sql",
+        old="c.counted > c.logged AND c.type IN ({events})",
+        new="c.counted > c.logged AND c.type NOT IN ({events})",
+        look_in=("contract/test_statistics.py", "contract/test_verify.py"),
+    ),
+    Fault(
+        name="audit-of-another-namespace",
+        harm="A tenant reads what the people of another one have done.",
+        file="engine/audit_api.py",
+        old="for e in decode_batch(row) if e.ns == wanted.ns]",
+        new="for e in decode_batch(row)]",
+        look_in=("contract/test_audit_of_people.py",),
+    ),
+)
+
+FAULTS = (*ENGINE, *SQL, *STORE, *LOG, *WORKER, *HTTP, *REMOTE, *CLI_AND_VERIFIER, *OVERVIEW)

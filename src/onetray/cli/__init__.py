@@ -35,6 +35,7 @@ Exit codes:
 """
 
 COMMANDS = {
+    "audit": "onetray.cli.overview",
     "breakers": "onetray.cli.queues",
     "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
@@ -52,6 +53,7 @@ COMMANDS = {
     "serve": "onetray.cli.serve",
     "shell": "onetray.cli.shell",
     "stages": "onetray.cli.stages",
+    "stats": "onetray.cli.overview",
     "submit": "onetray.cli.submit",
     "tasks": "onetray.cli.tasks",
     "token": "onetray.cli.token",
@@ -63,6 +65,7 @@ COMMANDS = {
 """The module of each command, which has a function of the same name."""
 
 SUMMARIES = {
+    "audit": "List what people have done, newest first.",
     "breakers": "List circuit breakers; open and close one.",
     "completion": "Print a shell completion script.",
     "config": "Print each setting and its source.",
@@ -80,6 +83,7 @@ SUMMARIES = {
     "serve": "Serve the API.",
     "shell": "Open a Python shell with the app and its engine.",
     "stages": "List the stages of a flow; approve, reject, skip or cancel one.",
+    "stats": "Show what happened to tasks, by time.",
     "submit": "Submit a task or a flow.",
     "tasks": "List the tasks of a flow or a stage.",
     "token": "Create, list and revoke API tokens.",

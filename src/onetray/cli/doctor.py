@@ -279,9 +279,8 @@ def check_workers(engine: Engine, namespace: str) -> Iterator[DoctorCheck]:
     from onetray.explain.workers import RegisteredWorkers
 
     workers = RegisteredWorkers(engine.store, namespace)
-    waiting = engine.store.read("ready_kinds", namespace=namespace, limit=MAX_READY_KINDS)
-    # By its text: a missing worker is one line for a queue, or one for each kind that no worker of the queue knows.
-    missing = {m.problem: (queue, m) for queue, kind in waiting if (m := workers.missing(queue, kind)) is not None}
+    # By its text: "no worker is alive" is one line for all queues.
+    missing = {m.problem: (queue, m) for queue, _, m in workers.all_missing(MAX_READY_KINDS)}
     for queue, m in list(missing.values())[:MAX_MISSING]:
         yield DoctorCheck("workers", WARN, f"{m.problem}, and queue {queue!r} has ready tasks", m.next_step)
     if len(missing) > MAX_MISSING:

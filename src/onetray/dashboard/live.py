@@ -57,8 +57,6 @@ class Watch:
     render: Callable[[], Rendered]
     watchers: int = 0
     fragments: dict[str, Fragment] = field(default_factory=dict)
-    version: int = 0
-    """How often it was rendered."""
     generation: int = -1
     """The commits that the last render has seen."""
     rendered_at: float = float("-inf")
@@ -70,10 +68,6 @@ class Watch:
         self.news.set()
         self.news = asyncio.Event()
 
-    def due_at(self, generation: int) -> float:
-        """When to render it next."""
-        return self.rendered_at + (EVERY_S if self.generation != generation else CLOCK_S)
-
 
 class LiveHub:
     """One for each app."""
@@ -84,6 +78,8 @@ class LiveHub:
         self._task: asyncio.Task[None] | None = None
         self._nudge = asyncio.Event()
         """Set when something may be due earlier than it was."""
+        self._free_at = float("-inf")
+        """When the share of the core allows the next render."""
         self.closing = False
         self.renders = 0
         """How often a watched page was rendered."""
@@ -116,8 +112,9 @@ class LiveHub:
             yield watch
         finally:
             watch.watchers -= 1
-            if not watch.watchers:
-                self._watches.pop(key, None)
+            # One that has failed was replaced, perhaps.
+            if not watch.watchers and self._watches.get(key) is watch:
+                del self._watches[key]
             if not self._watches and self._task is not None:
                 self._task.cancel()
                 self._task = None
@@ -127,16 +124,19 @@ class LiveHub:
         with self._commits():
             while True:
                 self._nudge.clear()
-                watch = min(self._watches.values(), key=lambda w: w.due_at(self._wake.generation))
-                wait_s = watch.due_at(self._wake.generation) - self._now()
-                if wait_s > 0:
+                watch = min(self._watches.values(), key=self._due_at, default=None)
+                wait_s = CLOCK_S if watch is None else self._due_at(watch) - self._now()
+                if watch is None or wait_s > 0:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(wait_s):
                             await self._nudge.wait()
                     continue
                 await self._render(watch)
-                took_s = self._now() - watch.rendered_at
-                await asyncio.sleep(took_s / SHARE - took_s)
+
+    def _due_at(self, watch: Watch) -> float:
+        """When to render a page next: after a commit soon, without one later."""
+        interval_s = EVERY_S if watch.generation != self._wake.generation else CLOCK_S
+        return max(watch.rendered_at + interval_s, self._free_at)
 
     async def _render(self, watch: Watch) -> None:
         watch.rendered_at, watch.generation = self._now(), self._wake.generation
@@ -150,7 +150,7 @@ class LiveHub:
         else:
             watch.fragments = {name: Fragment(digest(html), str(html)) for name, html in fragments.items()}
         self.renders += 1
-        watch.version += 1
+        self._free_at = watch.rendered_at + (self._now() - watch.rendered_at) / SHARE
         watch.announce()
 
     @contextmanager

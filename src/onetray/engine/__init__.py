@@ -23,6 +23,7 @@ from onetray.domain.task import Assignment, Event, Verdict
 from onetray.domain.verbs import command_of
 from onetray.engine import janitor
 from onetray.engine.api import EngineApi
+from onetray.engine.audit_api import AuditApi
 from onetray.engine.batch import run_batch
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.caller_tx import submit_within
@@ -34,11 +35,14 @@ from onetray.engine.http_keys import HttpKeys
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
+from onetray.engine.overview_api import OverviewApi
 from onetray.engine.pending_writes import RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
 from onetray.engine.reserved_keys import used_with_another_body
 from onetray.engine.retention import OldNotes, Retention, prune
+from onetray.engine.statistics import StatisticsCounter
+from onetray.engine.statistics_api import StatisticsApi
 from onetray.engine.tally import Tally
 from onetray.engine.task_api import TaskApi
 from onetray.engine.token_api import Tokens
@@ -85,9 +89,11 @@ class Engine(EngineApi):
         tasks, flows = TaskApi(*reads), FlowApi(*reads)
         self._lists, self._kinds = ListApi(flows), KindApi(*reads)
         self._declared = DeclaredFlowApi(self._kinds)
+        workers = WorkerApi(tasks, self.tally)
         parts = (
-            tasks, flows, self._lists, self._kinds, self._declared, WorkerApi(tasks, self.tally), JobApi(tasks, flows),
-            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
+            tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
+            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), StatisticsApi(*reads),
+            OverviewApi(workers), AuditApi(*reads),
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
@@ -224,15 +230,15 @@ class Engine(EngineApi):
     ) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
-        It also deletes notes after their TTL. With `retention_s` it deletes jobs, too, of one namespace or of all, that
-        long after their end.
+        It also counts events for `statistics`, and deletes notes after their TTL. With `retention_s` it deletes jobs,
+        too, of one namespace or of all, that long after their end.
         """
         retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
         notes = OldNotes(self.store, _check_prunable(self.config.note_types), self.config.note_ttl_s)
-        due = janitor.DueTimes(self.store)
+        due, statistics = janitor.DueTimes(self.store), StatisticsCounter(self.store)
 
         def sweep() -> int:
-            return self.sweep() + notes.step() + self.tally.step()
+            return self.sweep() + notes.step() + self.tally.step() + statistics.step()
 
         new = janitor.Janitor(sweep, due.next_in_s, every_s, retention, self.store.outage)
         self.wake.on_due.append(lambda at: new.sweep_within(due.in_s(at)))

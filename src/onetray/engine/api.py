@@ -20,6 +20,7 @@ from onetray.domain.lifecycle import SUCCEEDED
 from onetray.domain.system_commands import DeadLetterIt
 from onetray.domain.task import Assignment, Receipt, Verdict
 from onetray.domain.verbs import check_command, command_of
+from onetray.engine.audit_api import AuditApi
 from onetray.engine.caller_tx import require_submits
 from onetray.engine.committer import CommandExecutor
 from onetray.engine.declared_flow_api import DeclaredFlowApi
@@ -28,8 +29,10 @@ from onetray.engine.flow_api import FlowApi
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
+from onetray.engine.overview_api import OverviewApi
 from onetray.engine.piggyback import Piggyback, PiggybackClaim
 from onetray.engine.reads import ApiMethod
+from onetray.engine.statistics_api import StatisticsApi
 from onetray.engine.task_api import TaskApi
 from onetray.engine.upkeep_api import UpkeepApi
 from onetray.engine.worker_api import WorkerApi
@@ -276,6 +279,7 @@ class EngineApi(ABC):
     # Reads and acts: see engine/reads.py.
 
     aliases_of = JobApi.aliases_of
+    audit = AuditApi.audit
     breakers = WorkerApi.breakers
     by_alias = JobApi.by_alias
     close_breaker = WorkerApi.close_breaker
@@ -318,6 +322,7 @@ class EngineApi(ABC):
     members = ListApi.members
     now = WorkerApi.now
     open_breaker = WorkerApi.open_breaker
+    overview = OverviewApi.overview
     own_events = JobApi.own_events
     pause_queue = KindApi.pause_queue
     pending_tasks = TaskApi.pending_tasks
@@ -335,6 +340,7 @@ class EngineApi(ABC):
     stage_members = ListApi.stage_members
     stage_results = FlowApi.stage_results
     stage_tasks = FlowApi.stage_tasks
+    statistics = StatisticsApi.statistics
     stages_of_flows = FlowApi.stages_of_flows
     tasks_of_stages = FlowApi.tasks_of_stages
     stages = FlowApi.stages

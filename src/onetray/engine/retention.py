@@ -131,6 +131,7 @@ def _limit_members(tx: Tx, flows: list[int], max_members: int) -> list[int]:
 
 def remove_events(tx: Tx, entities: list[int]) -> None:
     """Take the events of these entities out of the log, before their rows go."""
+    removed_at = 0
     for i in range(0, len(entities), _DELETE_STEP):
         keys = entities[i : i + _DELETE_STEP]
         events = [int(id_) for _, ids in tx.query("events_of_entities", keys=keys) for id_ in ids.split(",") if id_]
@@ -143,6 +144,9 @@ def remove_events(tx: Tx, entities: list[int]) -> None:
         tx.query("delete_batches", keys=[id_ for id_, varied in left.items() if varied is None])
         tx.query("prune_event_pages", keys=keys)
         tx.query("prune_notes_of", keys=keys)
+        removed_at = max([removed_at, *(batch.ts for batch in batches)])
+    # Last, for all of them: deletions wait for each other here.
+    tx.query("note_removed", at=removed_at)
 
 
 def remove_rows(tx: Tx, keys: list[int], *tables: str) -> None:

@@ -7,6 +7,7 @@ by its last claims: so these reasons say that nobody is registered, not that nob
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -69,6 +70,23 @@ class RegisteredWorkers:
     def alive(self) -> int:
         """How many workers of the namespace are alive."""
         return sum(sort.row.workers for sort in self._sorts if sort.row.alive)
+
+    def claiming_from(self, queue: str) -> int:
+        """How many live workers claim from a queue."""
+        return sum(sort.row.workers for sort in self._active if queue in sort.queues)
+
+    def all_missing(self, limit: int) -> Iterator[tuple[str, str, Missing]]:
+        """The workers that are missing for ready tasks, with the queue and the kind of these.
+
+        One for a queue, or one for each kind that no worker of the queue knows.
+        """
+        reported: set[str] = set()
+        for queue, kind in self._store.read("ready_kinds", namespace=self._namespace, limit=limit):
+            if queue in reported or (missing := self.missing(queue, kind)) is None:
+                continue
+            if missing.code != NOT_FOR_KIND:
+                reported.add(queue)
+            yield queue, kind, missing
 
     def blockers(self, queue: str, kind: str, **facts: Any) -> list[Blocker]:
         """Why no registered worker claims a task of this kind from this queue. At most one reason."""

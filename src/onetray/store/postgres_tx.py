@@ -24,6 +24,7 @@ from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
 from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
 from onetray.store.sql_template import PARAM, POSTGRES, WORDS, Statement
+from onetray.store.waiting_rows import update_waiting
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -126,6 +127,7 @@ class PostgresTx:
                 for step in ("page", "trim"):
                     self.query_later(f"{step}_events_of_{hops[0].entity}", keys=long)
             failpoints.hit("moved")
+        update_waiting(self, hops, columns)
 
     def _record(self, rows: Iterable[NewRow], event: int | None = None) -> None:
         """Write rows of the log, by default with the ids that the statement before has taken."""

@@ -19,11 +19,12 @@ from onetray.domain.listing import (
     Prunable,
     QueueDepth,
 )
+from onetray.domain.overview import WaitingItem
 from onetray.domain.task import DeadLetter, Holding, LogLine, TaskProgress
 
 VALUES = (
     Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Holding,
-    JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
+    JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress, WaitingItem,
 )  # fmt: skip
 
 

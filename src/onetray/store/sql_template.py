@@ -43,11 +43,11 @@ Word = str | Callable[[str], str]
 TYPES = {
     "bigint": "key job lease created_at updated_at run_at at began retry_of ts entity expires_at length successor "
     "last_lease_expires_at stage context spawned_by needs task current deadline_at compensates compensation opened_to "
-    "opened_at due_at deciding carried_from parent open_until seq value",
+    "opened_at due_at deciding carried_from parent open_until seq value number",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
     "dead_lettered cancelled redriven retrying error_count stages stages_open partial skipped ignored chained amends "
-    "probing expiry_counts",
+    "probing expiry_counts span bucket",
     "double precision": "done out_of",
     "uuid": "id",
 }
@@ -89,6 +89,7 @@ STATES = {
 WORDS: dict[str, dict[str, Word]] = {
     SQLITE: {
         "greatest": "max",
+        "position": "instr",
         "clock": ":now",
         "json_object": "json_group_object",
         "for_update": "",
@@ -132,6 +133,7 @@ WORDS: dict[str, dict[str, Word]] = {
     },
     POSTGRES: {
         "greatest": "greatest",
+        "position": "strpos",
         "json_object": "json_object_agg",
         # In doubles, which are exact to the microsecond: arithmetic on numeric costs as much as a row lock.
         "clock": "coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)",

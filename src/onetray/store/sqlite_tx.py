@@ -22,6 +22,7 @@ from onetray.store.interned import InternedNames
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow, TaskTextsRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
 from onetray.store.statements import Statements
+from onetray.store.waiting_rows import update_waiting
 
 if TYPE_CHECKING:
     from onetray.store.sqlite import SqliteStore
@@ -83,6 +84,7 @@ class SqliteTx:
                 for step in ("page", "trim"):
                     self.query(f"{step}_events_of_{hops[0].entity}", keys=long)
             failpoints.hit("moved")
+        update_waiting(self, hops, columns)
 
     def _new_events(self, count: int) -> int:
         """Take ids for events. Returns the first."""

@@ -33,6 +33,7 @@ RULES = {
     15: "nothing is stuck: every waiting task is claimable, or a timer will act on it",
     16: "the rows agree with the event log",
     17: "the file of the database is intact (SQLite only)",
+    18: "statistics have counted each event once",
 }
 """The rules by number. Rule 14, at-least-once execution, cannot be checked by a query."""
 FILE_RULE_NUMBER, FILE_CHECK = 17, "file_integrity"

@@ -23,6 +23,7 @@ from onetray.domain.flow import LAST_KEY
 from onetray.domain.lifecycle import FLOW, MACHINES, NO_ENTITY, STAGE, TASK
 from onetray.domain.task import DEAD_STAGES, MAX_SPARED, REASON_CODES
 from onetray.engine.janitor import KNOWN
+from onetray.engine.statistics import QUEUE_TIME, RUN_TIME
 from onetray.store.sql_template import POSTGRES, SQLITE, STATES, Section, Word, fill, quoted, sections
 from onetray.store.sql_template import WORDS as STORE_WORDS
 
@@ -149,6 +150,7 @@ SHARED: dict[str, Word] = {
     "transitions": _transitions,
     "events": quoted(t.event for machine in MACHINES.values() for t in machine.transitions),
     "event": _event,
+    "histograms": quoted((QUEUE_TIME, RUN_TIME)),
     "due": _one_of(KNOWN),
     "due_words": quoted(KNOWN),
     "reason_codes": quoted(REASON_CODES),

@@ -183,10 +183,10 @@ def _ended(engine: EngineApi, located: Located, namespace: str) -> bool:
 def print_event(e: Event) -> None:
     change = f"{e.was or '(new)'} → {e.state}" if e.state else "note"
     cause = f"  {e.cause}" if e.cause else ""
-    click.echo(one_line(f"{_precise(e.ts)}  {e.type:<20} {change:<24} {e.actor:<20} {_subject(e)}{cause}"))
+    click.echo(one_line(f"{_precise(e.ts)}  {e.type:<20} {change:<24} {e.actor:<20} {subject_of(e)}{cause}"))
 
 
-def _subject(e: Event) -> str:
+def subject_of(e: Event) -> str:
     """The id of a job, a stage or a task; the name of a queue, a kind or a token."""
     from onetray.domain.lifecycle import AUDIT_TYPES
 

@@ -12,11 +12,24 @@ from onetray.domain.declare import Declaration
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Approval, Counts, Flow, FlowError, Placed, Stage
 from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
+from onetray.domain.overview import (
+    HeldTask,
+    MissingWorker,
+    NeedsHuman,
+    Overview,
+    QueueOverview,
+    Statistics,
+    StatisticsBucket,
+    Waiting,
+    WaitingItem,
+    WorkerOverview,
+)
 from onetray.domain.policy import Policy
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.verbs import sendable_verbs
 from onetray.domain.worker import Breaker, WorkerInfo
 from onetray.http import views
+from onetray.http.json_answers import to_json
 from onetray.http.openapi import examples as ex
 from onetray.http.openapi.examples import example_of
 from onetray.http.openapi.shapes import TIME, either, of_type, parts, record, ref, schema_of
@@ -57,9 +70,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         for kind in (
             Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
-            DeclaredFlowSummary, DeclaredStage, Alias,
+            DeclaredFlowSummary, DeclaredStage, Alias, Statistics, StatisticsBucket, Overview, QueueOverview,
+            WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker,
         )
     },
+    "Action": schema_of(Event, count=INTEGER),
     "StageLine": schema_of(Stage, without=LARGE),
     "Task": schema_of(Task, entity=_entity("task")),
     "Flow": schema_of(Flow, entity=_entity("flow")),
@@ -137,6 +152,13 @@ GROUPS = _list("groups", DeadGroup)
 QUEUES = _list("queues", QueueDepth)
 WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
+STATISTICS = AnswerShape("The statistics", ref(Statistics), example_of(Statistics))
+OVERVIEW = AnswerShape("The overview", ref(Overview), example_of(Overview))
+AUDIT = AnswerShape(
+    "A page of actions",
+    record({"actions": {"type": "array", "items": ref("Action")}, "next": NEXT_CURSOR}),
+    {"actions": [{"count": 1, **to_json(ex.AUDIT.events[0])}], "next": cursor_at("audit", 12)},
+)
 DECLARED_FLOWS = _list("flows", DeclaredFlowSummary)
 DECLARED_FLOW = AnswerShape("The declared flow", ref(DeclaredFlow), example_of(DeclaredFlow))
 ALIAS = AnswerShape("What has the alias", ref(Alias), example_of(Alias))

@@ -18,6 +18,19 @@ from onetray.domain.listing import (
     MemberSummary,
     QueueDepth,
 )
+from onetray.domain.overview import (
+    AuditPage,
+    HeldTask,
+    MissingWorker,
+    NeedsHuman,
+    Overview,
+    QueueOverview,
+    Statistics,
+    StatisticsBucket,
+    Waiting,
+    WaitingItem,
+    WorkerOverview,
+)
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.worker import Breaker, WorkerInfo
@@ -53,8 +66,32 @@ STAGE = Stage(
     data=None, metadata=None, result=None,
     metrics=None, error=None, approval=None, answer=None, carried_from=None, type="resize", trace=None, tracestate=None,
 )  # fmt: skip
+_NONE_WAITS = Waiting(0, False, None, [])
+_BUCKET = StatisticsBucket(
+    AT, 120, 118, 110, 3, 1, 0, 4, 0, 0.012, 0.3, 1.2, 4.0, {"task.submitted": 120, "task.succeeded": 110}
+)
+_HELD = HeldTask(SOME_ID, "send_mail", "default", "running", AT)
+_PAUSED = Event(
+    id=12, job_id=SOME_ID, entity_id=SOME_ID, type="queue.paused", ts=AT, actor="user:ann", correlation_id=SOME_ID,
+    cause="maintenance", trace=None, payload={"id": SOME_ID, "queue": "default"}, version=None, was=None, state=None,
+    fence=0, attempts=0, namespace="default",
+)  # fmt: skip
+AUDIT = AuditPage([_PAUSED], [1], None)
 VALUES: tuple[Any, ...] = (
     STAGE,
+    Statistics(AT, SOON, 60, [_BUCKET], _BUCKET, True),
+    Overview(
+        AT,
+        [QueueOverview("default", 10_000, 3, 2, 8, ("ready",), AT, None, None, None, 1, None)],
+        [WorkerOverview("worker-1", "running", "host-a", 4711, "0.1.0", ("default",), ("send_mail",), 10, 9, [_HELD],
+                        AT, AT)],
+        NeedsHuman(
+            Waiting(1, False, AT, [WaitingItem(STAGE_ID, FLOW_ID, "resize", AT)]), _NONE_WAITS, _NONE_WAITS,
+            _NONE_WAITS,
+            [MissingWorker("mail", "send_mail", "no_worker_on_queue", "no registered worker claims from queue 'mail'",
+                           "start one, `onetray worker --app MODULE:APP --queues mail`")],
+        ),
+    ),
     Receipt(SOME_ID, "queued", 1, 1),
     Placed(FLOW_ID, "flow", "pending", 1, stages=(STAGE_ID,), tasks=(SOME_ID,)),
     Beaten(SOON, (), ()),

@@ -12,6 +12,7 @@ import orjson
 
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
+from onetray.domain.overview import AuditPage
 from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Holding
 from onetray.feed import Page
@@ -34,6 +35,7 @@ _VALUES: dict[Any, Any] = {
 } | {int: 12, str: SOME_ID, Any: {"sent": True}, type(None): None}  # fmt: skip
 _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
 _VALUES[Page] = Page([_VALUES[Event]], 12)
+_VALUES[AuditPage] = ex.AUDIT
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
 _VALUES[StagePage], _VALUES[TaskPage] = StagePage([ex.STAGE], None), TaskPage([ex.TASK], None)
 _PLAIN: dict[Any, dict[str, Any]] = {

@@ -293,10 +293,7 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     LEFT JOIN onetray.task AS o ON o.key = r.oldest
     LEFT JOIN (
         SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
-        WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ({task.first})
-            AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        GROUP BY t.queue
+        WHERE {is_delayed} GROUP BY t.queue
     ) AS w ON w.queue = q.key
     LEFT JOIN (
         SELECT t.queue, count(*) AS held FROM onetray.lease AS l CROSS JOIN {lease_tasks}
@@ -304,6 +301,11 @@ FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
         GROUP BY t.queue
     ) AS h ON h.queue = q.key
 WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
+
+-- word: is_delayed
+d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ({task.first})
+            AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
 
 -- name: list_kinds
 SELECT k.name FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns

@@ -1,0 +1,138 @@
+"""The overview of a namespace: its queues, its workers, and what waits for a person.
+
+Every count ends at a limit: it is fast however many jobs there are, and says so where it is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from onetray.domain.checks import text
+from onetray.domain.lifecycle import BLOCKED, QUEUE_PAUSED, RUNNING, WAITING, WAITING_INPUT
+from onetray.domain.overview import (
+    HeldTask,
+    MissingWorker,
+    NeedsHuman,
+    Overview,
+    QueueOverview,
+    Waiting,
+    WaitingItem,
+    WorkerOverview,
+)
+from onetray.domain.worker import WorkerInfo
+from onetray.engine.pending_writes import RUN
+from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.worker_api import WorkerApi
+from onetray.explain.workers import RegisteredWorkers
+from onetray.redaction.answers import plain
+from onetray.store.overview_rows import HeldTaskRow, QueueCountRow
+
+MAX_COUNT = 10_000
+"""Where counting ends."""
+MAX_COUNT_OF_ALL = 200_000
+"""How many ready tasks of all queues together are counted."""
+MAX_QUEUES, MAX_WORKERS, MAX_TASKS, MAX_FIRST, MAX_MISSING, MAX_KINDS = 200, 200, 20, 10, 20, 1_000
+"""How many are listed: queues, workers, tasks of a worker, what waits of one sort, missing workers. And among how many
+queues and kinds missing workers are looked for."""
+LOST, UNREGISTERED = "lost", "unregistered"
+
+
+class OverviewApi(DatabaseReads):
+    """The engine's read of the overview, on a database."""
+
+    def __init__(self, workers: WorkerApi) -> None:
+        super().__init__(workers.store, workers.config, workers.must_not_have_forked)
+        self._workers = workers
+
+    @read(plain)
+    def overview(self, *, namespace: str = "default") -> Overview:
+        """The queues with their numbers of tasks, the workers with what they run, and what waits for a person.
+
+        Counts are exact up to 10,000. Larger ones are lower bounds, and are marked.
+        """
+        self.must_not_have_forked()
+        ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        key = -1 if ns is None else ns
+        registered = RegisteredWorkers(self.store, namespace)
+        missing = [
+            MissingWorker(queue, kind, m.code, m.problem, m.next_step)
+            for queue, kind, m in islice(registered.all_missing(MAX_KINDS), MAX_MISSING)
+        ]
+        held = self.store.read("held_now", ns=key, most=MAX_COUNT, running=RUNNING)
+        return Overview(
+            self.store.now(), self._queues(key, held, registered, missing), self._worker_list(namespace, held),
+            self._needs_human(key, missing),
+        )  # fmt: skip
+
+    def _queues(
+        self, ns: int, held: list[HeldTaskRow], registered: RegisteredWorkers, missing: list[MissingWorker]
+    ) -> list[QueueOverview]:
+        ((number,),) = self.store.read("number_of_queues", ns=ns, most=MAX_QUEUES)
+        most = min(MAX_COUNT, MAX_COUNT_OF_ALL // max(number, 1))
+        rows = self.store.read("count_queues", ns=ns, most=most, limit=MAX_QUEUES)
+        delayed = dict(self.store.read("count_delayed", ns=ns, run=RUN, most=MAX_COUNT))
+        ((due, leased),) = self.store.read("count_scanned", ns=ns, most=MAX_COUNT)
+        states = Counter((row.queue, row.state == RUNNING) for row in held)
+        whys, unclaimed = self._pause_reasons(ns, rows), {m.queue: m.problem for m in reversed(missing)}
+        not_all = (*(["delayed"] if due >= MAX_COUNT else []), *(["held", "running"] if leased >= MAX_COUNT else []))
+        return [
+            QueueOverview(
+                q.name, q.ready, delayed.get(q.key, 0), states[q.name, False], states[q.name, True],
+                (*(["ready"] if q.ready >= most else []), *not_all), q.oldest_ready_at, q.paused_at, q.paused_by,
+                whys.get(q.name) if q.paused_at is not None else None, registered.claiming_from(q.name),
+                unclaimed.get(q.name),
+            )
+            for q in rows
+        ]  # fmt: skip
+
+    def _pause_reasons(self, ns: int, queues: Sequence[QueueCountRow]) -> dict[str, str | None]:
+        """Why queues were paused the last time, from the log."""
+        paused = [q.paused_at for q in queues if q.paused_at is not None]
+        if not paused:
+            return {}
+        pauses = self.store.read("last_pauses", ns=ns, paused=QUEUE_PAUSED, since=min(paused), limit=MAX_KINDS)
+        return {orjson.loads(payload)["queue"]: cause for payload, cause in reversed(pauses)}
+
+    def _worker_list(self, namespace: str, held: list[HeldTaskRow]) -> list[WorkerOverview]:
+        by_owner: dict[str, list[HeldTask]] = defaultdict(list)
+        for row in held:
+            by_owner[row.owner].append(HeldTask(*row[1:]))
+        infos = self._workers.workers(namespace=namespace, limit=MAX_WORKERS)
+        unregistered = sorted(by_owner.keys() - {info.name for info in infos})[: MAX_WORKERS - len(infos)]
+        return [
+            *(_registered(info, by_owner.get(info.name, [])) for info in infos),
+            *(_unregistered(name, by_owner[name]) for name in unregistered),
+        ]
+
+    def _needs_human(self, ns: int, missing: list[MissingWorker]) -> NeedsHuman:
+        inputs, blocked = (
+            self._waiting("count_waiting", "first_waiting_tasks", ns=ns, state=state)
+            for state in (WAITING_INPUT, BLOCKED)
+        )
+        return NeedsHuman(
+            self._waiting("count_waiting", "first_waiting_stages", ns=ns, state=WAITING), inputs, blocked,
+            self._waiting("count_open_letters", "first_open_letters", ns=ns), missing,
+        )  # fmt: skip
+
+    def _waiting(self, count: str, first: str, **of: Any) -> Waiting:
+        ((number, oldest_at),) = self.store.read(count, **of, most=MAX_COUNT + 1)
+        items: list[WaitingItem] = self.store.read(first, **of, limit=MAX_FIRST) if number else []
+        return Waiting(min(number, MAX_COUNT), number > MAX_COUNT, oldest_at, items)
+
+
+def _registered(info: WorkerInfo, held: list[HeldTask]) -> WorkerOverview:
+    return WorkerOverview(
+        info.name, info.state if info.alive else LOST, info.host, info.pid, info.version, info.queues, info.kinds,
+        info.concurrency, len(held), held[:MAX_TASKS], info.started_at, info.beat_at,
+    )  # fmt: skip
+
+
+def _unregistered(name: str, held: list[HeldTask]) -> WorkerOverview:
+    return WorkerOverview(
+        name, UNREGISTERED, None, None, None, (), (), None, len(held), held[:MAX_TASKS], None, None
+    )  # fmt: skip

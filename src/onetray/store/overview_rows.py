@@ -1,0 +1,84 @@
+"""Rows of the statistics and of the overview."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class StatisticCursorRow(NamedTuple):
+    """Which part of the log is counted."""
+
+    since: int
+    upto: int
+    counted_at: int
+    removed_at: int
+
+
+class LogCountRow(NamedTuple):
+    """Events of a namespace, a minute and a type."""
+
+    ns: int
+    at: int
+    type: str
+    number: int
+    batches: int
+
+
+class VariedLogRow(NamedTuple):
+    """A row of the log whose events differ in their time or their namespace."""
+
+    size: int
+    ts: int
+    ns: int | None
+    type: str
+    varied: str | None
+
+
+class EndedBatchRow(NamedTuple):
+    """A row of the log with ends of tasks."""
+
+    ns: int | None
+    size: int
+    entity: int | None
+    varied: str | None
+
+
+class TaskTimesRow(NamedTuple):
+    """When a task was claimable, started and ended."""
+
+    key: int
+    ns: int
+    claimable_at: int
+    started_at: int
+    finished_at: int
+
+
+class StatisticRow(NamedTuple):
+    """A number of a slot of a chart."""
+
+    slot: int
+    type: str
+    bucket: int
+    number: int
+
+
+class QueueCountRow(NamedTuple):
+    """A queue with its claimable tasks, counted up to a limit."""
+
+    key: int
+    name: str
+    paused_at: int | None
+    paused_by: str | None
+    ready: int
+    oldest_ready_at: int | None
+
+
+class HeldTaskRow(NamedTuple):
+    """A task that a worker holds."""
+
+    owner: str
+    id: str
+    kind: str
+    queue: str
+    state: str
+    started_at: int | None

@@ -1,0 +1,43 @@
+-- What waits for a person: tasks and stages in certain states, dead letters.
+
+-- name: insert_waiting
+INSERT INTO onetray.waiting (key, ns, state, at) SELECT b.key, b.ns, b.state, b.at {from_batch}
+
+-- name: delete_waiting
+DELETE FROM onetray.waiting WHERE key {in:keys:bigint}
+
+-- name: count_waiting
+-- How many wait, counted up to a limit, and since when the first.
+SELECT count(*), min(w.at) FROM (
+    SELECT x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at LIMIT :most
+) AS w
+
+-- name: first_waiting_tasks
+-- row: WaitingItem
+SELECT CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name, w.at
+FROM (
+    SELECT x.key, x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN onetray.task AS t ON t.key = w.key JOIN onetray.kind AS k ON k.key = t.kind ORDER BY w.at, w.key
+
+-- name: first_waiting_stages
+-- row: WaitingItem
+SELECT CAST(s.id AS text) AS id, CAST(f.id AS text) AS job_id, s.name, w.at
+FROM (
+    SELECT x.key, x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN onetray.stage AS s ON s.key = w.key JOIN onetray.flow AS f ON f.key = s.job ORDER BY w.at, w.key
+
+-- name: count_open_letters
+-- Dead letters that nobody has redriven, counted up to a limit, and since when the first.
+SELECT count(*), min(o.created_at) FROM (
+    SELECT d.created_at FROM onetray.dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL ORDER BY d.task LIMIT :most
+) AS o
+
+-- name: first_open_letters
+-- row: WaitingItem
+SELECT CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name, o.created_at AS at
+FROM (
+    SELECT d.task, d.created_at FROM onetray.dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL
+    ORDER BY d.task LIMIT :limit
+) AS o JOIN onetray.task AS t ON t.key = o.task JOIN onetray.kind AS k ON k.key = t.kind ORDER BY o.task

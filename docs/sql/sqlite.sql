@@ -69,6 +69,26 @@ SELECT (SELECT i.alias FROM alias AS i WHERE i.key = c.key), 'context', CAST(c.i
     (SELECT CAST(g.id AS text) FROM flow AS g WHERE g.key = c.job)
 FROM context AS c JOIN namespace AS n ON n.key = c.ns WHERE c.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace;
 
+-- name: audited_batches
+-- row: EventBatch(id, size, ts, ns, type, was, state, actor, entity, job, version, fence, attempts, cause, trace, payload, varied)
+SELECT eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence, eb.attempts, eb.cause,
+    eb.trace, eb.payload, eb.varied FROM event_batch AS eb
+WHERE coalesce(substr(eb.actor, 1, 5), 'user:') = 'user:' AND CASE eb.type
+    WHEN 'task.submitted' THEN eb.cause IS NOT NULL OR replace(eb.varied, '"cause":', '') <> eb.varied
+    WHEN 'flow.submitted' THEN eb.cause IS NOT NULL OR replace(eb.varied, '"cause":', '') <> eb.varied
+    WHEN 'task.cancelled' THEN true WHEN 'task.cancel_requested' THEN true WHEN 'task.resumed' THEN true
+    WHEN 'task.priority_set' THEN true WHEN 'task.rescheduled' THEN true WHEN 'stage.waiting' THEN true
+    WHEN 'stage.approved' THEN true WHEN 'stage.rejected' THEN true WHEN 'stage.skipped' THEN true
+    WHEN 'stage.cancelled' THEN true WHEN 'flow.paused' THEN true WHEN 'flow.resumed' THEN true
+    WHEN 'flow.cancelled' THEN true WHEN 'flow.cancel_requested' THEN true WHEN 'flow.priority_set' THEN true
+    WHEN 'queue.paused' THEN true WHEN 'queue.resumed' THEN true WHEN 'breaker.opened' THEN true
+    WHEN 'breaker.closed' THEN true WHEN 'token.created' THEN true WHEN 'token.revoked' THEN true
+    WHEN 'job.deleted' THEN true ELSE false END AND eb.id < :before ORDER BY eb.id DESC LIMIT :limit;
+
+-- name: copies_among
+SELECT t.key, t.created_at FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.retry_of IS NOT NULL
+UNION ALL SELECT f.key, f.created_at FROM flow AS f WHERE f.key IN (SELECT value FROM json_each(:keys)) AND f.retry_of IS NOT NULL;
+
 -- name: kinds_past_breakers
 SELECT k.key, br.open_until FROM kind AS k LEFT JOIN breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
@@ -116,17 +136,75 @@ FROM breaker AS br JOIN kind AS k ON k.key = br.kind JOIN namespace AS n ON n.ke
     JOIN policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
 
+-- name: insert_bulk
+INSERT INTO bulk (id, ns, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at,
+    most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+VALUES (:id, :ns, :action, :filters, :options, :reason, :state, :at, :by, :at, NULL, :most, :canary, :place, 0, 0, 0, 0,
+    '[]', '[]')
+ON CONFLICT (id) DO NOTHING RETURNING 1;
+
+-- name: prune_bulks
+DELETE FROM bulk WHERE ns = :ns AND finished_at IS NOT NULL AND created_at < (
+    SELECT min(o.created_at) FROM (
+        SELECT x.created_at FROM bulk AS x WHERE x.ns = :ns ORDER BY x.created_at DESC LIMIT :keep) AS o);
+
+-- name: bulk_by_id
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE o.id = :id AND n.name = :namespace;
+
+-- name: list_bulks
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE n.name = :namespace AND (CAST(:unfinished AS integer) = 0 OR o.finished_at IS NULL)
+ORDER BY o.created_at DESC, o.id DESC LIMIT :limit;
+
+-- name: next_bulk
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE o.finished_at IS NULL AND o.state = :state ORDER BY o.updated_at, o.id LIMIT 1;
+
+-- name: lock_bulk
+SELECT o.place FROM bulk AS o WHERE o.id = :id AND o.state = :state AND o.place = :place AND o.done = :done
+    AND o.refused = :refused
+;
+
+-- name: wait_for_bulk
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE o.id = :id AND o.ns = :ns;
+
+-- name: advance_bulk
+UPDATE bulk SET place = :place, done = done + :done, repeated = repeated + :repeated, refused = refused + :refused,
+    skipped = skipped + :skipped, refusals = :refusals, canary_ids = :canary_ids, state = :state, updated_at = :at,
+    finished_at = :finished_at
+WHERE id = :id;
+
+-- name: set_bulk_state
+UPDATE bulk SET state = :state, updated_at = :at, finished_at = :finished_at WHERE id = :id;
+
+-- name: states_of_tasks
+SELECT t.state FROM task AS t WHERE t.id IN (SELECT value FROM json_each(:ids));
+
 -- name: insert_dead_letter
 INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
-    b.correlation_id, b.trace_id, b.payload_hash FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash FROM json_each(:batch)) AS b;
+    b.correlation_id, b.trace_id, b.payload_hash, b.kind, b.error_class, b.pattern FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash, value ->> 12 AS kind, value ->> 13 AS error_class, value ->> 14 AS pattern FROM json_each(:batch)) AS b;
 
 -- name: copy_letters
 INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
-    d.correlation_id, d.trace_id, d.payload_hash
+    d.correlation_id, d.trace_id, d.payload_hash, d.kind, d.error_class, d.pattern
 FROM dead_letter AS d JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM json_each(:batch)) AS b ON d.task = b.task;
 
 -- name: facts_for_dead_letter
@@ -150,8 +228,15 @@ SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.la
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM dead_letter AS d JOIN task AS t ON t.key = d.task
     JOIN namespace AS n ON n.key = d.ns
-    LEFT JOIN task AS s ON s.key = d.successor
-WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
+    LEFT JOIN task AS s ON s.key = d.successor WHERE n.name = :namespace ORDER BY d.task DESC LIMIT :limit;
+
+-- name: dead_letter_of_task
+-- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task
+    JOIN namespace AS n ON n.key = d.ns
+    LEFT JOIN task AS s ON s.key = d.successor WHERE t.id = :id AND n.name = :namespace;
 
 -- name: spec_of
 -- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
@@ -1459,6 +1544,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -1475,6 +1561,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
@@ -1482,38 +1569,61 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
 ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs
-SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
 
 -- name: nth_job
-SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
@@ -1530,6 +1640,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -1548,6 +1659,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
@@ -1555,46 +1667,73 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
 ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs_of_correlation
-SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
 
 -- name: nth_job_of_correlation
-SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs_of_correlation
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
+    UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
+    UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
 
 -- name: list_jobs_labelled
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
@@ -1605,11 +1744,13 @@ SELECT * FROM (
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
     CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -1622,11 +1763,13 @@ UNION ALL SELECT * FROM (
     f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
     (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
@@ -1634,42 +1777,198 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
 ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs_labelled
-SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
 
 -- name: nth_job_labelled
-SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs_labelled
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
+
+-- name: span_labelled
+SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job <= :upto
+ORDER BY l.job DESC LIMIT 1 OFFSET :size;
+
+-- name: list_jobs_of_keys
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs_of_keys
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job_of_keys
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs_of_keys
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
+
+-- name: jobs_of_ids
+SELECT t.job FROM task AS t WHERE t.id IN (SELECT value FROM json_each(:ids))
+UNION SELECT f.key FROM flow AS f WHERE f.id IN (SELECT value FROM json_each(:ids));
+
+-- name: jobs_of_id_range
+SELECT * FROM (
+    SELECT t.job FROM task AS t WHERE t.id >= :low AND t.id <= :high AND t.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    ORDER BY t.id DESC LIMIT :limit) AS a
+UNION SELECT * FROM (
+    SELECT f.key FROM flow AS f WHERE f.id >= :low AND f.id <= :high AND f.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    ORDER BY f.id DESC LIMIT :limit) AS b;
+
+-- name: jobs_of_name
+SELECT * FROM (
+    SELECT t.key FROM task AS t WHERE t.correlation_id = :text AND t.stage IS NULL AND t.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) LIMIT :limit
+) AS a
+UNION SELECT * FROM (
+    SELECT f.key FROM flow AS f WHERE f.correlation_id = :text AND f.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) LIMIT :limit) AS b
+UNION SELECT coalesce((SELECT m.job FROM task AS m WHERE m.key = i.key), i.key) FROM alias AS i
+    WHERE i.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND i.alias = :text;
+
+-- name: kinds_with_text
+SELECT k.key FROM kind AS k JOIN namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace AND replace(lower(k.name), lower(:text), '') <> lower(k.name) ORDER BY k.key LIMIT :limit;
 
 -- name: sorted_jobs
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
@@ -1684,6 +1983,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
     UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
@@ -1697,6 +1997,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
 ) AS j WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
@@ -1717,6 +2018,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
     UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
@@ -1731,6 +2033,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
 ) AS j WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
@@ -1749,6 +2052,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
     UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
@@ -1762,9 +2066,17 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
 ) AS j GROUP BY j.state;
+
+-- name: labels_of_jobs
+-- row: JobLabel(id, name, value)
+SELECT CAST(t.id AS text) AS id, l.name, l.value FROM task AS t JOIN label AS l ON l.job = t.key
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND t.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+UNION ALL SELECT CAST(f.id AS text), l.name, l.value FROM flow AS f JOIN label AS l ON l.job = f.key
+WHERE f.id IN (SELECT value FROM json_each(:ids)) AND f.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) ORDER BY 1, 2;
 
 -- name: key_of_job
 SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
@@ -1833,8 +2145,7 @@ FROM queue AS q JOIN namespace AS n ON n.key = q.ns
         SELECT t.queue, count(*) AS waiting FROM due AS d JOIN task AS t ON t.key = d.task
         WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
             AND NOT EXISTS (SELECT 1 FROM ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
-        GROUP BY t.queue
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) GROUP BY t.queue
     ) AS w ON w.queue = q.key
     LEFT JOIN (
         SELECT t.queue, count(*) AS held FROM lease AS l CROSS JOIN json_each(l.tasks) AS j
@@ -1860,17 +2171,26 @@ WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace AND f.
         SELECT o.correlation_id FROM flow AS o WHERE o.id IN (SELECT value FROM json_each(:ids))));
 
 -- name: dead_groups
--- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven)
-SELECT k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
-    substr(d.last_error ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
-    min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven
-FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
-    JOIN namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
-    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
-    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
-    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')))
-GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
+-- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven, example_id)
+SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, nullif(g.pattern, '') AS message, g.count,
+    g.oldest_at, g.newest_at, g.redriven, (SELECT CAST(t.id AS text) FROM task AS t WHERE t.key = g.example) AS example_id FROM (
+    SELECT d.kind, d.reason_code, d.error_class, d.pattern, count(*) AS count, min(d.created_at) AS oldest_at,
+        max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
+    FROM dead_letter AS d WHERE d.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind IN (SELECT w.key FROM kind AS w WHERE w.ns = d.ns AND w.name = :kind)) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+) AS g JOIN kind AS k ON k.key = g.kind ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit;
+
+-- name: dead_groups_with_text
+-- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven, example_id)
+SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, nullif(g.pattern, '') AS message, g.count,
+    g.oldest_at, g.newest_at, g.redriven, (SELECT CAST(t.id AS text) FROM task AS t WHERE t.key = g.example) AS example_id FROM (
+    SELECT d.kind, d.reason_code, d.error_class, d.pattern, count(*) AS count, min(d.created_at) AS oldest_at,
+        max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
+    FROM dead_letter AS d WHERE d.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind IN (SELECT w.key FROM kind AS w WHERE w.ns = d.ns AND w.name = :kind)) AND replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+) AS g JOIN kind AS k ON k.key = g.kind ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit;
 
 -- name: list_letters
 -- row: DeadLetterSummary(key, id, kind, reason_code, error_class, message, attempts, created_at, successor_id, flow_id, flow_finished_at)
@@ -1879,12 +2199,53 @@ SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, d
     (SELECT CAST(s.id AS text) FROM task AS s WHERE s.key = d.successor) AS successor_id,
     CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
-    JOIN namespace AS n ON n.key = d.ns LEFT JOIN flow AS f ON f.key = t.job
-WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
+    JOIN namespace AS n ON n.key = d.ns LEFT JOIN flow AS f ON f.key = t.job WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
+
+-- name: list_letters_alike
+-- row: DeadLetterSummary(key, id, kind, reason_code, error_class, message, attempts, created_at, successor_id, flow_id, flow_finished_at)
+SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
+    d.last_error ->> 'message' AS message, d.attempts, d.created_at,
+    (SELECT CAST(s.id AS text) FROM task AS s WHERE s.key = d.successor) AS successor_id,
+    CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = d.ns LEFT JOIN flow AS f ON f.key = t.job WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    AND d.pattern = :group_pattern AND d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
+
+-- name: count_letters
+SELECT count(*) FROM (SELECT d.task FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = d.ns WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) LIMIT :most) AS c;
+
+-- name: count_letters_alike
+SELECT count(*) FROM (
+    SELECT d.task FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = d.ns WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    AND d.pattern = :group_pattern AND d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) LIMIT :most) AS c;
+
+-- name: group_of_letter
+-- row: LetterGroupRow(ns, kind, reason_code, error_class, pattern)
+SELECT d.ns, d.kind, d.reason_code, d.error_class, d.pattern FROM dead_letter AS d
+    JOIN task AS t ON t.key = d.task JOIN namespace AS n ON n.key = d.ns
+WHERE t.id = :id AND n.name = :namespace;
 
 -- name: count_prunable
 -- row: Prunable(tasks, flows)
@@ -2088,6 +2449,42 @@ UPDATE queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at
 -- name: resume_queue
 UPDATE queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
+-- name: count_queues
+-- row: QueueCountRow(key, name, paused_at, paused_by, ready, oldest_ready_at)
+SELECT q.key, q.name, q.paused_at, q.paused_by,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
+    ) AS c) AS ready,
+    (SELECT t.run_at FROM task AS t WHERE t.key = (SELECT min(o.task) FROM (
+        SELECT r.task FROM ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
+    ) AS o)) AS oldest_ready_at
+FROM queue AS q WHERE q.ns = :ns ORDER BY q.name LIMIT :limit;
+
+-- name: count_delayed
+SELECT w.queue, count(*) FROM (
+    SELECT (SELECT t.queue FROM task AS t WHERE t.key = d.task AND t.ns = :ns AND d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
+            AND NOT EXISTS (SELECT 1 FROM ready AS y
+                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)) AS queue
+    FROM (SELECT n.at, n.task, n.what, n.fence FROM due AS n ORDER BY n.at, n.task, n.what LIMIT :most) AS d
+) AS w WHERE w.queue IS NOT NULL GROUP BY w.queue;
+
+-- name: count_scanned
+SELECT (SELECT count(*) FROM (SELECT 1 FROM due AS n LIMIT :most) AS d), (SELECT count(*) FROM (SELECT j.value FROM lease AS l CROSS JOIN json_each(l.tasks) AS j WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AS h);
+
+-- name: held_now
+-- row: HeldTaskRow(owner, id, kind, queue, state, started_at)
+SELECT t.owner, CAST(t.id AS text) AS id, k.name AS kind, q.name AS queue, t.state, t.started_at
+FROM task AS t JOIN kind AS k ON k.key = t.kind JOIN queue AS q ON q.key = t.queue
+WHERE t.key IN (SELECT j.value FROM lease AS l CROSS JOIN json_each(l.tasks) AS j WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AND t.ns = :ns AND t.state IN ('assigned', 'running')
+ORDER BY CASE WHEN t.state = :running THEN 0 ELSE 1 END, t.started_at, t.key;
+
+-- name: last_pauses
+SELECT eb.payload, eb.cause FROM event_batch AS eb
+WHERE eb.type = :paused AND eb.ts >= :since AND eb.ns = :ns ORDER BY eb.ts DESC LIMIT :limit;
+
+-- name: number_of_queues
+SELECT count(*) FROM (SELECT 1 FROM queue AS q WHERE q.ns = :ns LIMIT :most) AS c;
+
 -- name: set_progress
 INSERT INTO progress (task, at, attempt, done, total, message, job, seq)
 SELECT b.key, b.at, b.attempt, b.done, b.out_of, b.message, b.job, b.seq FROM (SELECT value ->> 0 AS key, value ->> 1 AS at, value ->> 2 AS attempt, value ->> 3 AS done, value ->> 4 AS out_of, value ->> 5 AS message, value ->> 6 AS job, value ->> 7 AS seq FROM json_each(:batch)) AS b WHERE true
@@ -2286,6 +2683,66 @@ SELECT r.caller, r.key, r.body_hash FROM request AS r JOIN (SELECT value ->> 0 A
 
 -- name: reserved_request
 SELECT body_hash FROM request WHERE caller = :caller AND key = :key;
+
+-- name: statistic_cursor
+-- row: StatisticCursorRow(since, upto, counted_at, removed_at)
+SELECT c.since, c.upto, c.counted_at, c.removed_at FROM statistic_cursor AS c;
+
+-- name: end_of_count
+SELECT max(w.id + w.size - 1) FROM (
+    SELECT eb.id, eb.size FROM event_batch AS eb WHERE eb.id > :after ORDER BY eb.id LIMIT :scan
+) AS w WHERE w.id <= :upto;
+
+-- name: count_log
+-- row: LogCountRow(ns, at, type, number, batches)
+SELECT eb.ns, eb.ts / 60000000 * 60000000 AS at, eb.type, CAST(sum(eb.size) AS bigint) AS number, count(*) AS batches
+FROM event_batch AS eb
+WHERE eb.id > :after AND eb.id <= :upto AND NOT (eb.ns IS NULL OR instr(coalesce(eb.varied, ''), '"ts":[') > 0) GROUP BY 1, 2, 3;
+
+-- name: varied_log
+-- row: VariedLogRow(size, ts, ns, type, varied)
+SELECT eb.size, eb.ts, eb.ns, eb.type, eb.varied FROM event_batch AS eb
+WHERE eb.id > :after AND eb.id <= :upto AND (eb.ns IS NULL OR instr(coalesce(eb.varied, ''), '"ts":[') > 0);
+
+-- name: sample_ended
+-- row: EndedBatchRow(ns, size, entity, varied)
+SELECT e.ns, e.size, e.entity, e.varied FROM (
+    SELECT eb.ns, eb.size, eb.entity, CASE WHEN eb.entity IS NULL OR eb.ns IS NULL THEN eb.varied END AS varied,
+        row_number() OVER (PARTITION BY eb.ns ORDER BY eb.id) AS nth
+    FROM event_batch AS eb WHERE eb.id > :after AND eb.id <= :upto AND eb.type IN (SELECT value FROM json_each(:ends))
+) AS e
+WHERE (e.nth - 1) / :step * :step = e.nth - 1;
+
+-- name: times_of_tasks
+-- row: TaskTimesRow(key, ns, claimable_at, started_at, finished_at)
+SELECT t.key, t.ns, max(t.run_at, coalesce((SELECT s.opened_at FROM stage AS s WHERE s.key = t.stage), 0))
+    AS claimable_at, t.started_at, t.finished_at
+FROM task AS t WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.started_at IS NOT NULL AND t.finished_at IS NOT NULL;
+
+-- name: add_statistics
+INSERT INTO statistic (ns, span, at, type, bucket, number)
+SELECT b.ns, b.span, b.at, b.type, b.bucket, b.number FROM (SELECT value ->> 0 AS ns, value ->> 1 AS span, value ->> 2 AS at, value ->> 3 AS type, value ->> 4 AS bucket, value ->> 5 AS number FROM json_each(:batch)) AS b WHERE true
+ON CONFLICT (ns, span, at, type, bucket) DO UPDATE SET number = statistic.number + excluded.number;
+
+-- name: move_statistic_cursor
+UPDATE statistic_cursor SET upto = :upto, counted_at = :at WHERE upto = :after RETURNING upto;
+
+-- name: note_removed
+UPDATE statistic_cursor SET removed_at = :at WHERE removed_at < :at;
+
+-- name: prune_statistics
+DELETE FROM statistic WHERE (ns, span, at, type, bucket) IN (
+    SELECT t.ns, t.span, t.at, t.type, t.bucket FROM namespace AS n JOIN statistic AS t ON t.ns = n.key
+    WHERE t.span = :span AND t.at < :before LIMIT :limit
+)
+RETURNING number;
+
+-- name: statistics
+-- row: StatisticRow(slot, type, bucket, number)
+SELECT CAST(-1 AS bigint) AS slot, '' AS type, 0 AS bucket, c.upto AS number FROM statistic_cursor AS c
+UNION ALL
+SELECT (s.at - :since) / :width, s.type, s.bucket, CAST(sum(s.number) AS bigint)
+FROM statistic AS s WHERE s.ns = :ns AND s.span = :span AND s.at >= :since AND s.at < :until GROUP BY 1, 2, 3;
 
 -- name: keys_of
 -- row: KeyRow(id, key, job)
@@ -2570,6 +3027,46 @@ UPDATE token SET revoked_at = :at WHERE id = :id AND revoked_at IS NULL RETURNIN
 
 -- name: use_token
 UPDATE token SET used_at = :at WHERE id = :id AND (used_at IS NULL OR used_at <= :before);
+
+-- name: insert_waiting
+INSERT INTO waiting (key, ns, state, at) SELECT b.key, b.ns, b.state, b.at FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS state, value ->> 3 AS at FROM json_each(:batch)) AS b;
+
+-- name: delete_waiting
+DELETE FROM waiting WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: count_waiting
+SELECT count(*), min(w.at) FROM (
+    SELECT x.at FROM waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at LIMIT :most
+) AS w;
+
+-- name: first_waiting_tasks
+-- row: WaitingItem(id, job_id, name, at)
+SELECT CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name, w.at
+FROM (
+    SELECT x.key, x.at FROM waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN task AS t ON t.key = w.key JOIN kind AS k ON k.key = t.kind ORDER BY w.at, w.key;
+
+-- name: first_waiting_stages
+-- row: WaitingItem(id, job_id, name, at)
+SELECT CAST(s.id AS text) AS id, CAST(f.id AS text) AS job_id, s.name, w.at
+FROM (
+    SELECT x.key, x.at FROM waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN stage AS s ON s.key = w.key JOIN flow AS f ON f.key = s.job ORDER BY w.at, w.key;
+
+-- name: count_open_letters
+SELECT count(*), min(o.created_at) FROM (
+    SELECT d.created_at FROM dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL ORDER BY d.task LIMIT :most
+) AS o;
+
+-- name: first_open_letters
+-- row: WaitingItem(id, job_id, name, at)
+SELECT CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name, o.created_at AS at
+FROM (
+    SELECT d.task, d.created_at FROM dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL
+    ORDER BY d.task LIMIT :limit
+) AS o JOIN task AS t ON t.key = o.task JOIN kind AS k ON k.key = t.kind ORDER BY o.task;
 
 -- name: worker_beat
 INSERT INTO worker (ns, name, host, pid, version, started_at, beat_at, expires_at, concurrency, running, claimed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from onetray.redaction.job_secrets import JobRedaction
@@ -24,6 +25,11 @@ def by_owner(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any])
 def of_page(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
     """The answer is a page: first its values, each of which names its job."""
     return type(answer)(redaction.redacted(answer[0]), *answer[1:])
+
+
+def of_preview(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer has dead letters, each of which names its job."""
+    return replace(answer, letters=redaction.redacted(answer.letters))
 
 
 def of_task(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:

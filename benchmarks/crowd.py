@@ -26,7 +26,14 @@ KIND = "noop"
 STEP = 250_000
 """Copies in one transaction: memory and the log stay small."""
 FAR_S = 10 * 365 * 86_400
-KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",), "dead_letter": ("task",), "label": ("job",)}
+KEYS = {
+    "task": ("key", "job"),
+    "ready": ("task",),
+    "due": ("task",),
+    "dead_letter": ("task",),
+    "label": ("job",),
+    "waiting": ("key",),
+}
 """The tables that have rows for each job beside the log, and the columns that name it. The first one finds them."""
 MOVE = 1_000
 """Tasks that move together: no more than a row of the log has entries."""

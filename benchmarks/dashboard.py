@@ -39,7 +39,7 @@ FILTERS = {
         "of a state": {"state": "dead_lettered"},
         "of a kind": {"kind": KINDS[0]},
         "of a queue": {"queue": QUEUES[1]},
-        "with a label": {"label": "region:eu"},
+        "with a label": {"label": "region=eu"},
         "of a state and a kind": {"state": "queued", "kind": KINDS[3]},
         "that nothing matches": {"state": "running", "kind": "no.such"},
     },
@@ -85,8 +85,11 @@ def _pages(engine: Engine) -> Iterator[tuple[str, str]]:
             yield page.name, page.path
             for words, query in FILTERS.get(page.name, {}).items():
                 yield f"{page.name} {words}", f"{page.path}?{urlencode(query)}"
-        for name, id in samples.items() if "{id}" in page.path else ():
-            yield f"{page.name}: {name}", page.path.format(id=id)
+        elif page.path.startswith("/ui/bulk/"):
+            yield page.name, page.path.format(id=engine.bulks(limit=1)[0].id)
+        else:
+            for name, id in samples.items():
+                yield f"{page.name}: {name}", page.path.format(id=id)
 
 
 def _samples(engine: Engine) -> dict[str, str]:

@@ -104,6 +104,7 @@ def _parts() -> Iterator[tuple[float, float, Make]]:
 
 def _live(engine: Engine) -> None:
     """What is not copied: flows in several states, workers, and running tasks."""
+    engine.start_bulk("cancel", {"kind": "no.such"}, reason="a customer has left")
     for number in range(FLOWS):
         _flow(engine, number)
     for number in range(WORKERS):

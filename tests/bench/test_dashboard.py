@@ -18,7 +18,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed_crowd, "HOURS", 1)
     monkeypatch.setattr(mixed_crowd, "FLOWS", 4)
     monkeypatch.setattr(mixed_crowd, "RUNNING", 5)
-    monkeypatch.setattr(mixed_crowd, "KINDS", mixed_crowd.KINDS[:2])
+    monkeypatch.setattr(mixed_crowd, "KINDS", mixed_crowd.KINDS[:4])
     monkeypatch.setattr(dashboard, "SETTLE_S", 0.1)
     monkeypatch.setattr(dashboard, "LOOKS", 2)
 

@@ -15,7 +15,7 @@ from benchmarks.core import open_engine
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(mixed_crowd, "HOURS", 1)
-    monkeypatch.setattr(mixed_crowd, "KINDS", mixed_crowd.KINDS[:2])
+    monkeypatch.setattr(mixed_crowd, "KINDS", mixed_crowd.KINDS[:4])
     monkeypatch.setattr(mixed_crowd, "FLOWS", 4)
     monkeypatch.setattr(mixed_crowd, "RUNNING", 5)
     return

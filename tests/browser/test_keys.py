@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from onetray.dashboard.pages import PAGES, load_views
 from tests.browser.conftest import Site
-
-load_views()
 
 
 def selected(page: Page) -> list[str]:
@@ -49,12 +45,11 @@ def test_a_question_mark_shows_the_keys_and_escape_hides_them(page: Page, site: 
     expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
 
 
-@pytest.mark.skipif("jobs" not in PAGES, reason="there is no list of jobs")
 def test_a_job_is_filtered_chosen_and_opened_without_a_mouse(page: Page, site: Site, queue: str) -> None:
     job = site.engine.submit("count", queue=queue)
     page.goto(f"{site.url}/ui/jobs")
     page.keyboard.press("/")
-    page.keyboard.type(f"queue:{queue}")
+    page.keyboard.type(job.id)
     page.keyboard.press("Enter")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.keyboard.press("j")

@@ -227,7 +227,7 @@ UPDATE onetray.dead_letter SET successor = b.successor FROM unnest(:successor::b
 SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
-    JOIN onetray.namespace AS n ON n.key = d.ns
+    JOIN onetray.namespace AS n ON n.key = +d.ns
     LEFT JOIN onetray.task AS s ON s.key = d.successor WHERE n.name = :namespace ORDER BY d.task DESC LIMIT :limit;
 
 -- name: dead_letter_of_task
@@ -235,7 +235,7 @@ FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
 SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
-    JOIN onetray.namespace AS n ON n.key = d.ns
+    JOIN onetray.namespace AS n ON n.key = +d.ns
     LEFT JOIN onetray.task AS s ON s.key = d.successor WHERE t.id = :id AND n.name = :namespace;
 
 -- name: spec_of
@@ -2178,7 +2178,7 @@ SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, 
         max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
     FROM onetray.dead_letter AS d WHERE d.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace)
     AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
-    AND (CAST(:kind AS text) IS NULL OR d.kind IN (SELECT w.key FROM onetray.kind AS w WHERE w.ns = d.ns AND w.name = :kind)) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM onetray.kind AS w WHERE w.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
 ) AS g JOIN onetray.kind AS k ON k.key = g.kind ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit;
 
 -- name: dead_groups_with_text
@@ -2189,7 +2189,7 @@ SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, 
         max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
     FROM onetray.dead_letter AS d WHERE d.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace)
     AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
-    AND (CAST(:kind AS text) IS NULL OR d.kind IN (SELECT w.key FROM onetray.kind AS w WHERE w.ns = d.ns AND w.name = :kind)) AND replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM onetray.kind AS w WHERE w.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
 ) AS g JOIN onetray.kind AS k ON k.key = g.kind ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit;
 
 -- name: list_letters
@@ -2199,9 +2199,9 @@ SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, C
     (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor) AS successor_id,
     CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.namespace AS n ON n.key = d.ns LEFT JOIN onetray.flow AS f ON f.key = t.job WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    JOIN onetray.namespace AS n ON n.key = +d.ns LEFT JOIN onetray.flow AS f ON f.key = t.job WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
     AND (CAST(:any_key AS integer) = 1 OR d.task = ANY(:keys::bigint[]))
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM onetray.kind AS w WHERE w.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM onetray.queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
@@ -2213,19 +2213,19 @@ SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, C
     (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor) AS successor_id,
     CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.namespace AS n ON n.key = d.ns LEFT JOIN onetray.flow AS f ON f.key = t.job WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    JOIN onetray.namespace AS n ON n.key = +d.ns LEFT JOIN onetray.flow AS f ON f.key = t.job WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
     AND d.pattern = :group_pattern AND d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
     AND (CAST(:any_key AS integer) = 1 OR d.task = ANY(:keys::bigint[]))
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM onetray.kind AS w WHERE w.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM onetray.queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
 
 -- name: count_letters
 SELECT count(*) FROM (SELECT d.task FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.namespace AS n ON n.key = d.ns WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    JOIN onetray.namespace AS n ON n.key = +d.ns WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
     AND (CAST(:any_key AS integer) = 1 OR d.task = ANY(:keys::bigint[]))
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM onetray.kind AS w WHERE w.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM onetray.queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) LIMIT :most) AS c;
@@ -2233,10 +2233,10 @@ SELECT count(*) FROM (SELECT d.task FROM onetray.dead_letter AS d JOIN onetray.t
 -- name: count_letters_alike
 SELECT count(*) FROM (
     SELECT d.task FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.namespace AS n ON n.key = d.ns WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    JOIN onetray.namespace AS n ON n.key = +d.ns WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
     AND d.pattern = :group_pattern AND d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
     AND (CAST(:any_key AS integer) = 1 OR d.task = ANY(:keys::bigint[]))
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM onetray.kind AS w WHERE w.ns = (SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM onetray.queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message')), :error, '') <> (CAST(d.last_error AS jsonb) ->> 'class' || ': ' || (CAST(d.last_error AS jsonb) ->> 'message'))) LIMIT :most) AS c;
@@ -2469,7 +2469,7 @@ SELECT w.queue, count(*) FROM (
 ) AS w WHERE w.queue IS NOT NULL GROUP BY w.queue;
 
 -- name: count_scanned
-SELECT (SELECT count(*) FROM (SELECT 1 FROM onetray.due AS n LIMIT :due) AS d), (SELECT count(*) FROM (SELECT j.value FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AS h);
+SELECT (SELECT count(*) FROM (SELECT 1 FROM onetray.due AS n LIMIT :most) AS d), (SELECT count(*) FROM (SELECT j.value FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AS h);
 
 -- name: held_now
 -- row: HeldTaskRow(owner, id, kind, queue, state, started_at)

@@ -92,10 +92,10 @@ class Engine(EngineApi):
         tasks, flows = TaskApi(*reads), FlowApi(*reads)
         self._lists, self._kinds = ListApi(flows), KindApi(*reads)
         self._declared = DeclaredFlowApi(self._kinds)
-        workers = WorkerApi(tasks, self.tally)
         self._letters = DeadLetterApi(flows)
         self._bulk = BulkApi(self._lists, self._letters)
         self._bulk.on_start.append(self._start_bulk_now)
+        workers = WorkerApi(tasks, self.tally)
         parts = (
             tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
             EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), StatisticsApi(*reads),

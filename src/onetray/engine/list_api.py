@@ -33,7 +33,7 @@ from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, read
 from onetray.redaction.answers import by_owner, of_page, plain
 
-COUNT_S = 0.03
+COUNT_S = 0.02
 """How long a count by state may take, apart from its last read."""
 NEWEST = 1_000
 """`locate` searches the newest ids of each entity for a part of an id."""
@@ -157,8 +157,9 @@ class ListApi(DatabaseReads):
         elif correlation_id is not None:
             statements, filters = OF_CORRELATION, filters | self._correlation_filters(correlation_id)
         elif labels:
-            label, labelled = next(iter(labels.items()))
+            (label, labelled), *others = labels.items()
             statements, filters = LABELLED, {**filters, "label": label, "labelled": labelled}
+            filters |= self._label_filters(dict(others))
         return ListScan(self._read, statements, filters, since, until)
 
     @read(plain)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 SCAN = 20_000
 """How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
 statistics reads and sorts the whole span."""
+LISTED_SPAN = 5_000
+"""How many entries of an index one read looks up at most."""
+COUNTED_STATES = 10_000
+"""How many keys one read of a count by state scans at most."""
 COUNTED_SPAN = 100_000
 """How many keys one read counts at most."""
 MAX_TOTAL = 1_000_000
@@ -124,7 +128,7 @@ class ListScan:
         """The numbers of items by state, and whether all were counted. It stops in time, but counts one span."""
         numbers: Counter[str] = Counter()
         ends_at = time.monotonic() + within_s
-        for after, upto in self._spans(SCAN):
+        for after, upto in self._spans(COUNTED_STATES):
             found = self._read(self._statements.states, after=after, upto=upto, **self._filters)
             numbers.update({state: int(number) for state, number in found})
             if time.monotonic() >= ends_at:
@@ -148,7 +152,7 @@ class ListScan:
         """Ranges that contain at most so many entries of an index."""
         upto = before - 1
         while upto:
-            rows = self._read(self._statements.span, upto=upto, size=size, **self._filters)
+            rows = self._read(self._statements.span, upto=upto, size=min(size, LISTED_SPAN), **self._filters)
             after = int(rows[0][0]) if rows else 0
             yield after, upto
             upto = after

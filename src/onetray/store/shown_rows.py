@@ -25,7 +25,8 @@ from onetray.domain.task import DeadLetter, Holding, LogLine, TaskProgress
 
 VALUES = (
     Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Holding,
-    JobLabel, JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress, WaitingItem,
+    JobLabel, JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
+    WaitingItem,
 )  # fmt: skip
 
 

@@ -35,14 +35,14 @@ def dead_letters(view: View) -> dict[str, Any]:
     letters = view.engine.dead_lines(**letter_filters(view.query), after=after, limit=LETTERS)
     tasks = {task.id: task for task in view.engine.tasks_by_id([letter.id for letter in letters])}
     return {
-        "letters": letters, "errors": {id_: error_text(task) for id_, task in tasks.items()},
+        "letters": letters, "errors": {id_: traceback_of(task) for id_, task in tasks.items()},
         "chosen": parameters(view.query, LETTER_PARAMETERS), "job_url": job_url(view), "total": None,
         "next": view.url(after=cursor_at("dead_letters", letters[-1].key)) if len(letters) == LETTERS else None,
         "first": view.url(after=None) if cursor else None,
     }  # fmt: skip
 
 
-def error_text(task: Task) -> str:
+def traceback_of(task: Task) -> str:
     """The traceback of a task's last error, or whatever else it says."""
     error = task.error or {}
     return str(error.get("traceback") or f"{error.get('class') or 'Error'}: {error.get('message') or ''}")

@@ -72,8 +72,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
             DeclaredFlowSummary, DeclaredStage, Alias, Statistics, StatisticsBucket, Overview, QueueOverview,
-            WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker,
-            BulkOperation, BulkOptions, Refusal,
+            WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker, BulkOperation, BulkOptions,
+            Refusal,
         )
     },
     "Action": schema_of(Event, count=INTEGER),

@@ -42,7 +42,7 @@ UPDATE onetray.dead_letter SET successor = b.successor {from_batch} WHERE dead_l
 SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
-    JOIN onetray.namespace AS n ON n.key = d.ns
+    JOIN onetray.namespace AS n ON n.key = +d.ns
     LEFT JOIN onetray.task AS s ON s.key = d.successor
 
 -- name: spec_of

@@ -44,7 +44,8 @@ READS = {
     "tasks_of_events", "parents_of_events", "keys_by_correlation", "first_starts", "context_by_id", "ended_flows",
     "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by", "explain", "error_of_task", "redrive_facts",
     "workers_by_sort", "any_worker_alive", "unregistered_claims", "kinds_in_stage", "failed_stages", "retry_facts",
-    "states_of_needs", "spawner", "shares_of_tasks", "shares_of_stages",
+    "states_of_needs", "spawner", "shares_of_tasks", "shares_of_stages", "last_logs_of", "last_batches_of_task",
+    "last_reports_of_flow", "last_batches_of_flow",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
 OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
@@ -158,6 +159,10 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         },
         "logs_of": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "limit": limit},
         "batches_of_task": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "limit": limit},
+        "last_logs_of": {"id": crowd.ids(1)[0], "namespace": "default", "after": 0, "before": 2**62, "limit": limit},
+        "last_batches_of_task": {
+            "id": crowd.ids(1)[0], "namespace": "default", "after": 0, "before": 2**62, "limit": limit,
+        },
         "batches_after": {
             "after": event_of(1000), "upto": 2**62, "scan": limit, "limit": limit, "ns": None, "every": 1, "types": [],
         },
@@ -248,6 +253,8 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "stages_to_copy": {"job": flow},
         "to_compensate": {"job": flow},
         "held_in_stages": {"stages": [crowd.big]},
+        "last_reports_of_flow": {"job": flow, "after": 0, "before": 2**62, "limit": limit},
+        "last_batches_of_flow": {"job": flow, "before": 2**62, "limit": limit},
         "reports_of_flow": {"job": flow, "after": 0, "limit": limit}, "last_report_numbers": {"keys": flows},
         "errors_of_stages": {"keys": stages}, "names_of_tasks": {"keys": members},
         "prunable_flows": {"before": FAR, "after": 0, "upto": FAR, "ns": None, "now": 0, "limit": limit},
@@ -307,6 +314,7 @@ OTHERS = (
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
     "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases", "ids_of_tasks", "ended_tasks",
     "redrive_facts", "error_of_task", "workers_by_sort", "any_worker_alive", "explain", "shares_of_tasks",
+    "last_logs_of", "last_batches_of_task",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
@@ -326,6 +334,7 @@ FOR_FLOWS = (
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
     "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow", "kinds_in_stage", "failed_stages",
     "retry_facts", "states_of_needs", "spawner", "unregistered_claims", "shares_of_stages",
+    "last_reports_of_flow", "last_batches_of_flow",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage", "kinds_in_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""

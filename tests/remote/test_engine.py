@@ -447,3 +447,20 @@ def test_closing_ends_a_request_that_waits_for_news(near: tuple[Engine, Served])
     assert not [t for t in threading.enumerate() if t.name == "onetray-listener" and t in remote.wake._threads]
     with pytest.raises(Unavailable, match="closed"):
         remote.now()
+
+
+def test_the_past_and_the_timeline_are_the_same_over_the_wire(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    stages = [StageSpec("a", [TaskSpec("a", {"n": 1}, name="first")]), StageSpec("b", [TaskSpec("b")])]
+    flow = own.submit_flow("f", stages).id
+    (held,) = own.claim(worker="w")
+    own.succeed(held, {"x": 1})
+    with RemoteEngine(server.url, config=PATIENT) as remote:
+        for event in own.flow_events(flow):
+            assert remote.at(flow, event.id) == own.at(flow, event.id)
+        for event in own.events(held.id):
+            assert remote.at(held.id, event.id) == own.at(held.id, event.id)
+        here, there = own.timeline(flow), remote.timeline(flow)
+        assert (there.intervals, there.cut, there.from_at) == (here.intervals, here.cut, here.from_at)
+        with pytest.raises(NotFound, match="is none of the task"):
+            remote.at(held.id, 2**60)

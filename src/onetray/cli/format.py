@@ -21,6 +21,10 @@ def clock(at: int) -> str:
     return datetime.fromtimestamp(at / SECOND).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def precise_clock(at: int) -> str:
+    return f"{clock(at)}.{at % SECOND // 1000:03d}"
+
+
 def ago(at: int | None, now: int) -> str:
     if at is None:
         return ""

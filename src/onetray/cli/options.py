@@ -100,6 +100,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 limit_option = click.option(
     "--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True, help="The maximum number of items."
 )
+at_option = click.option(
+    "--at", type=click.IntRange(1), metavar="EVENT", help="Show it as it was right after this event, by the event's id."
+)
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 

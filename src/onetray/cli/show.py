@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onetray.cli.format import counted, moment
+from onetray.cli.format import counted, moment, precise_clock
 from onetray.cli.output import jsonable, print_json
 from onetray.cli.tables import Lines, print_facts, print_table
 
 if TYPE_CHECKING:
     from onetray.domain.flow import Flow, FlowErrors, Progress, Stage
     from onetray.domain.listing import JobSummary, MemberSummary
+    from onetray.domain.past import PastJob, Timeline
     from onetray.domain.task import Task
     from onetray.engine.api import EngineApi
 
@@ -27,6 +28,60 @@ def print_task(engine: EngineApi, id_: str, namespace: str, as_json: bool) -> No
         print_json({**jsonable(task), "progress": progress})
     else:
         print_facts(task_facts(task, progress, engine.now()))
+
+
+def print_past(past: PastJob, now: int, as_json: bool) -> None:
+    """Print a job as it was. Fields that the log does not tell are left out, and are listed at the end."""
+    from onetray.domain.flow import Progress
+
+    if as_json:
+        print_json(past)
+        return
+    print_facts([("after event", past.event), ("type", past.type), ("at", moment(past.ts, now))])
+    click.echo()
+    if past.task is not None:
+        print_facts(task_facts(past.task, Progress.of_task(past.task, None), now))
+    elif past.flow is not None:
+        print_facts(flow_facts(past.flow, Progress.of_flow(past.flow, past.stages), now))
+        click.echo()
+        print_stages(past.stages, now)
+        _print_past_tasks(past)
+    for id_, names in past.unknown.items():
+        click.echo(f"The log does not tell of {id_}: {', '.join(names)}", err=True)
+
+
+def _print_past_tasks(past: PastJob) -> None:
+    if not past.tasks:
+        return
+    names = {stage.id: stage.name for stage in past.stages}
+    click.echo()
+    print_table(
+        ("id", "stage", "task", "state", "attempts", "worker"),
+        [
+            (t.id, names.get(t.stage_id or ""), t.name or t.kind, t.state, f"{t.attempts} of {t.max_attempts}", t.owner)
+            for t in past.tasks
+        ],
+    )
+    if past.cut:
+        click.echo("The flow had more tasks.", err=True)
+
+
+def print_timeline(timeline: Timeline) -> None:
+    from onetray.domain.clock import SECOND
+
+    print_table(
+        ("what", "state", "from", "for", "then", "attempt", "worker", "event"),
+        [
+            (
+                f"{i.entity} {i.label}", i.state, precise_clock(i.from_at),
+                f"{((i.until_at or timeline.now_at) - i.from_at) / SECOND:.3f} s", i.next_state, i.attempt, i.worker,
+                i.event,
+            )
+            for i in timeline.intervals
+        ],
+    )  # fmt: skip
+    if timeline.cut:
+        click.echo("There are more tasks or states than these: --tasks sets the number of tasks.", err=True)
 
 
 def task_facts(t: Task, p: Progress, now: int) -> Facts:

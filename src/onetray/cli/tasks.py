@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from onetray.cli.completion import complete_flow_jobs
-from onetray.cli.options import common, limit_option, opened
+from onetray.cli.options import at_option, common, limit_option, opened
 from onetray.cli.output import print_json_list
-from onetray.cli.show import print_members, print_task
+from onetray.cli.show import print_members, print_past, print_task
 from onetray.cli.stages import stage_id
 
 
@@ -54,9 +54,13 @@ def list_(
 
 @tasks.command(short_help="Show one task.")
 @click.argument("id")
+@at_option
 @common
-def show(id: str, database: str, namespace: str, as_json: bool) -> None:
-    """Show one task with all its fields."""
+def show(id: str, at: int | None, database: str, namespace: str, as_json: bool) -> None:
+    """Show one task with all its fields. With --at, as it was right after one of its events."""
     with opened(database) as engine:
         located = engine.locate(id, among=("task",), namespace=namespace)
+        if at is not None:
+            print_past(engine.at(located.id, at, namespace=namespace), engine.now(), as_json)
+            return
         print_task(engine, located.id, namespace, as_json)

@@ -78,6 +78,17 @@ def meter(done: float, total: float, *, title: str, width: int = 96, height: int
     return svg(body, width, height, title=title, cls="meter")
 
 
+def share(parts: Mapping[str, float], total: float, *, title: str, width: int = 240, height: int = 6) -> Markup:
+    """One bar: how much of a whole is in which class. What is in none stays empty."""
+    body, left = Markup('<rect class="track" width="{}" height="{}"/>').format(width, height), 0.0
+    for name, value in parts.items():
+        if value:
+            size = value / total * width
+            body += _rect(name, left, 0, size, height)
+            left += size
+    return svg(body, width, height, title=title, cls="chart share")
+
+
 def svg(body: Markup, width: float, height: float, *, title: str, cls: str) -> Markup:
     """A drawing that scales with its box. The title is what a screen reader says."""
     return Markup(

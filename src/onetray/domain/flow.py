@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from onetray.domain import fields as f
@@ -12,7 +13,7 @@ from onetray.domain.lifecycle import FAILED, FLOW, STAGE
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.progress import Counts as Counts
-from onetray.domain.progress import counts_of_task, stage_percentage, task_percentage
+from onetray.domain.progress import counts_of_task, flow_percentage, stage_percentage, task_percentage
 from onetray.domain.rollup import IGNORE, ON_FAILURE, STOP, goes_on
 from onetray.domain.task import Task, TaskProgress, value_of
 
@@ -350,6 +351,13 @@ class Progress:
     """Of a task: none."""
     reported: TaskProgress | None = None
     """What the handler of a single task reported last, with its message. A flow has none."""
+
+    @classmethod
+    def of_flow(cls, flow: Flow, stages: Sequence[Stage]) -> Progress:
+        percentage = flow_percentage(flow.state, [(stage.state, stage.percentage) for stage in stages])
+        names = [count.name for count in dataclass_fields(Counts)]
+        counts = Counts(**{name: sum(getattr(stage.counts, name) for stage in stages) for name in names})
+        return cls(flow.state, percentage, flow.current_stage, counts, tuple(stages))
 
     @classmethod
     def of_task(cls, task: Task, reported: TaskProgress | None) -> Progress:

@@ -39,6 +39,7 @@ from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
 from onetray.engine.overview_api import OverviewApi
+from onetray.engine.past_api import PastApi
 from onetray.engine.pending_writes import RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
@@ -99,7 +100,7 @@ class Engine(EngineApi):
         parts = (
             tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
             EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), StatisticsApi(*reads),
-            OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk,
+            PastApi(tasks, flows), OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk,
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)

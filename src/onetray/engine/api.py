@@ -32,6 +32,7 @@ from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
 from onetray.engine.list_api import ListApi
 from onetray.engine.overview_api import OverviewApi
+from onetray.engine.past_api import PastApi
 from onetray.engine.piggyback import Piggyback, PiggybackClaim
 from onetray.engine.reads import ApiMethod
 from onetray.engine.statistics_api import StatisticsApi
@@ -281,6 +282,7 @@ class EngineApi(ABC):
     # Reads and acts: see engine/reads.py.
 
     aliases_of = JobApi.aliases_of
+    at = PastApi.at
     audit = AuditApi.audit
     breakers = WorkerApi.breakers
     bulk = BulkApi.bulk
@@ -356,6 +358,7 @@ class EngineApi(ABC):
     stop_bulk = BulkApi.stop_bulk
     task = TaskApi.task
     tasks = TaskApi.tasks
+    timeline = PastApi.timeline
     workers = WorkerApi.workers
 
     def task_progress(self, task: str, *, namespace: str = "default") -> Progress:

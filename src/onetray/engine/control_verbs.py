@@ -17,7 +17,7 @@ from onetray.engine.aliases import hand_on_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.retry import attempts_of_successor, receipt_of, redrive_member
 from onetray.engine.holding import illegal
-from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail
+from onetray.engine.pending_writes import CANCEL, RESCHEDULED, PendingWrites, actor, event_detail, reopening
 from onetray.engine.submit import optional_text_of, spec_like, write_tasks
 from onetray.store.rows import TaskRow
 
@@ -50,7 +50,7 @@ def _resume(batch: BatchContext, writes: PendingWrites, command: Resume, row: Ta
         return Verdict(error=illegal(row, "resume", command.actor, batch.tx.query))
     moved = writes.add(
         TASK.resume, row, actor_of(command), cause=command.cause, trace=command.trace, input=command.input_json,
-        run_at=batch.tx.now,
+        run_at=batch.tx.now, detail=reopening(row, batch.tx.now, answered=command.input_json is not None),
     )  # fmt: skip
     return accept_control(command, batch.update_row(moved))
 

@@ -28,10 +28,10 @@ from onetray.domain.policy import Policy
 from onetray.domain.progress import flow_percentage, stage_percentage, task_percentage
 from onetray.domain.task import Event, Task, TaskProgress, json_of
 from onetray.domain.token import READ, WORK
-from onetray.engine.reads import DatabaseReads, read
+from onetray.engine.reads import DatabaseReads, before_if_given, read
 from onetray.engine.refusals import NO_REDRIVE, NO_RETRY, is_uncertain, refuse_redrive, refuse_retry
 from onetray.feed import event_of
-from onetray.feed.history import events_of_flows
+from onetray.feed.history import events_of_flows, last_events_of_flow
 from onetray.redaction.answers import by_owner, errors_of_flow, json_of_task, of_flow, plain, results_of_stage
 from onetray.store.base import Store
 from onetray.store.rows import TaskShareRow
@@ -87,11 +87,7 @@ class FlowApi(DatabaseReads):
     def progress(self, flow: str, *, namespace: str = "default") -> Progress:
         """The progress of a flow, from its counters and what its running tasks have reported: the cost does not depend
         on the number of tasks."""
-        root = self.flow(flow, namespace=namespace)
-        stages = tuple(self.stages(flow, namespace=namespace))
-        percentage = flow_percentage(root.state, [(stage.state, stage.percentage) for stage in stages])
-        counts = Counts(**{c.name: sum(getattr(s.counts, c.name) for s in stages) for c in dataclass_fields(Counts)})
-        return Progress(root.state, percentage, root.current_stage, counts, stages)
+        return Progress.of_flow(self.flow(flow, namespace=namespace), self.stages(flow, namespace=namespace))
 
     @read(plain)
     def percentages(self, ids: Sequence[str], *, namespace: str = "default") -> dict[str, int]:
@@ -135,14 +131,22 @@ class FlowApi(DatabaseReads):
 
     @read(of_flow)
     def member_reports(
-        self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+        self,
+        flow: str,
+        *,
+        namespace: str = "default",
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 1000,
+        raw: bool = False,
     ) -> list[MemberReport]:
         """What the tasks of a flow have logged after a cursor, and the last progress of each, in order. Progress that a
-        task reports again gets a new cursor, in place of its old one."""
+        task reports again gets a new cursor, in place of its old one. With `before`: the last ones before that cursor.
+        """
         keys = [key for (key,) in self._read("key_of_flow", id=task_id(flow, "flow"), namespace=namespace)]
         if not keys:
             raise NotFound(f"there is no flow {flow}", flow=flow)
-        reports = self._read("reports_of_flow", job=keys[0], after=after, limit=limit)
+        reports = self._read_either_way("reports_of_flow", before, job=keys[0], after=after, limit=limit)
         return [row if row.data is None else replace(row, data=json_of(row.data, raw)) for row in reports]
 
     @read(by_owner)
@@ -182,12 +186,24 @@ class FlowApi(DatabaseReads):
 
     @read(by_owner)
     def flow_events(
-        self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+        self,
+        flow: str,
+        *,
+        namespace: str = "default",
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 1000,
+        raw: bool = False,
     ) -> list[Event]:
-        """The events of a flow, its stages and its tasks, in order."""
-        self.check(namespace=namespace, after=after, limit=limit)
+        """The events of a flow, its stages and its tasks, in order: the first ones after an event or, with `before`,
+        the last ones before it."""
+        self.check(namespace=namespace, after=after, limit=limit, **before_if_given(before))
         key = self.flow(flow, namespace=namespace, raw=True).key
-        return [event_of(e, raw) for e in events_of_flows(self.store, [key], after, limit)[0]]
+        if before is None:
+            events, _ = events_of_flows(self.store, [key], after, limit)
+        else:
+            events = last_events_of_flow(self.store, key, after, before, limit)
+        return [event_of(e, raw) for e in events]
 
     @read(by_owner, READ, WORK)
     def contexts(self, flow: str, *, namespace: str = "default", after: int = 0, limit: int = 100) -> list[Context]:

@@ -42,6 +42,12 @@ def event_detail(**facts: Any) -> str:
     return orjson.dumps({k: v for k, v in facts.items() if v is not None}).decode()
 
 
+def reopening(row: TaskRow, run_at: int, **facts: Any) -> str:
+    """The payload of an event that returns a task to its queue: with its `run_at`, the first one also with that of the
+    submit, so that the log has each of them."""
+    return event_detail(**facts, run_at=run_at, run_at_was=row.run_at if row.fence == 1 else None)
+
+
 _SUBJECTS = UUID("5f0c2b5e-6a0f-4a57-9d0b-2f6a1c7d9e31")
 
 

@@ -107,6 +107,11 @@ def kind_filters(kinds: Sequence[str], name_chars: int) -> dict[str, Any]:
     return {"kinds": names, "any_kind": int(not names)}
 
 
+def before_if_given(before: int | None) -> dict[str, int]:
+    """The parameter `before` of a read, to check it."""
+    return {} if before is None else {"before": before}
+
+
 class DatabaseReads:
     """A part of the engine that reads its database with named queries."""
 
@@ -120,6 +125,12 @@ class DatabaseReads:
         """Run a named query after checking its parameters."""
         self.check(**params)
         return self.store.read(name, **params)
+
+    def _read_either_way(self, name: str, before: int | None, **params: Any) -> Rows:
+        """Run a named query or, with `before`, the one called `last_…`, which reads backwards. Both answer in order."""
+        if before is None:
+            return self._read(name, **params)
+        return self._read(f"last_{name}", before=before, **params)[::-1]
 
     def check(self, **params: Any) -> None:
         """Check the parameters of a read, so that an error names the parameter."""

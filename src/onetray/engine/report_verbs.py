@@ -22,7 +22,7 @@ from onetray.engine.dead_letters import NewDeadLetter
 from onetray.engine.fast_succeed import success_verdict
 from onetray.engine.flows import success_extras
 from onetray.engine.holding import holds, lease_lost, refuse_not_held, refuse_report
-from onetray.engine.pending_writes import ENGINE, TIMEOUT, PendingWrites, actor, event_detail, once
+from onetray.engine.pending_writes import ENGINE, TIMEOUT, PendingWrites, actor, event_detail, once, reopening
 from onetray.store.rows import RenewedRow, TaskRow
 
 
@@ -99,9 +99,20 @@ def _success_columns(held: list[tuple[Succeed, TaskRow]], now: int) -> dict[str,
         "began": once([max(now - int(command.ran_s * SECOND), row.updated_at) for command, row in held]),
         "actor": once([actor(WORKER, row.owner or "") for _, row in held]),
         "trace": once([command.trace for command, _ in held]),
-        "detail": once([None if command.more is None else success_extras.detail(command.more) for command, _ in held]),
+        "detail": once([_success_detail(command) for command, _ in held]),
         "at": once([max(now, row.updated_at) for _, row in held]), "cause": None,
     }  # fmt: skip
+
+
+def _success_detail(command: Succeed) -> str | None:
+    if command.more is None and command.metadata is None:
+        return None
+    return success_extras.detail(command.more, **_reported(command))
+
+
+def _reported(command: Any) -> dict[str, bool]:
+    """For the payload of an event: that the report has replaced the metadata of the task."""
+    return {"metadata": True} if getattr(command, "metadata", None) is not None else {}
 
 
 def decide_reports(
@@ -151,7 +162,7 @@ def _fail(batch: BatchContext, writes: PendingWrites, command: Fail, row: TaskRo
         moved = writes.add(
             TASK.fail, row, reporter_of(command, row), cause=command.error_class, trace=command.trace,
             error=command.error_json,
-            detail=event_detail(error=orjson.Fragment(command.error_json)),
+            detail=event_detail(error=orjson.Fragment(command.error_json), **_reported(command)),
         )  # fmt: skip
         return accept_report(batch.update_row(moved))
     return accept_report(attempt_failed(batch, writes, row, command, command.reason_code or "exhausted_retries"))
@@ -172,9 +183,9 @@ def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, fai
         moved = writes.add(
             TASK.retry, row, ENGINE, cause=failure.error_class, trace=failure.trace, error=failure.error_json,
             run_at=batch.tx.now + wait_us,
-            detail=event_detail(
-                report=failure.verb, owner=row.owner, lease_expires_at=row.lease_expires_at,
-                run_at=batch.tx.now + wait_us, error=orjson.Fragment(failure.error_json),
+            detail=reopening(
+                row, batch.tx.now + wait_us, report=failure.verb, owner=row.owner,
+                lease_expires_at=row.lease_expires_at, error=orjson.Fragment(failure.error_json), **_reported(failure),
             ),
         )  # fmt: skip
         return batch.update_row(moved)
@@ -182,7 +193,9 @@ def attempt_failed(batch: BatchContext, writes: PendingWrites, row: TaskRow, fai
         return dead_letter_tasks(batch, writes, row, reason, failure.stage, failure.error_json, after=failure)
     moved = writes.add(
         TASK.fail, row, ENGINE, cause=reason, trace=failure.trace, error=failure.error_json,
-        detail=event_detail(report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json)),
+        detail=event_detail(
+            report=failure.verb, reason=reason, error=orjson.Fragment(failure.error_json), **_reported(failure)
+        ),
     )  # fmt: skip
     return batch.update_row(moved)
 
@@ -192,7 +205,9 @@ def cancelled_instead(batch: BatchContext, writes: PendingWrites, command: Repor
     cause = "cancel was requested" if row.cancel_at is not None else "its stage has ended"
     moved = writes.add(
         TASK.cancel, row, ENGINE, cause=cause, trace=command.trace,
-        detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
+        detail=event_detail(
+            report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at, **_reported(command)
+        ),
     )  # fmt: skip
     return batch.update_row(moved)
 
@@ -204,10 +219,10 @@ def release_tasks(batch: BatchContext, work: list[tuple[int, Release, TaskRow]])
 def _release(batch: BatchContext, writes: PendingWrites, command: Release, row: TaskRow) -> Verdict:
     if batch.can_only_finish(row):
         return accept_report(cancelled_instead(batch, writes, command, row))
+    run_at = batch.tx.now + int(command.delay_s * SECOND)
     moved = writes.add(
-        TASK.release, row, reporter_of(command, row), cause=command.reason, trace=command.trace,
-        run_at=batch.tx.now + int(command.delay_s * SECOND),
-        detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at),
+        TASK.release, row, reporter_of(command, row), cause=command.reason, trace=command.trace, run_at=run_at,
+        detail=reopening(row, run_at, owner=row.owner, lease_expires_at=row.lease_expires_at),
     )  # fmt: skip
     return accept_report(batch.update_row(moved._replace(spared=0)))
 
@@ -359,6 +374,7 @@ def dead_letter_tasks(
             owner=row.owner,
             lease_expires_at=row.lease_expires_at,
             error=orjson.Fragment(error_json),
+            **_reported(after),
         ),
     )
     return batch.update_row(moved)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import Conflict
 from onetray.domain.lifecycle import ASSIGNED, HELD, OPEN, PAUSED, QUEUED, RUNNING, TASK
@@ -17,7 +19,7 @@ from onetray.domain.task import COMPENSATION_FAILED, MAX_SPARED, Verdict
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.control_verbs import accept_control, actor_of, decide_controls
 from onetray.engine.holding import illegal
-from onetray.engine.pending_writes import RUN, PendingWrites, event_detail
+from onetray.engine.pending_writes import RUN, PendingWrites, event_detail, reopening
 from onetray.engine.report_verbs import dead_letter_tasks
 from onetray.store.rows import TaskRow
 
@@ -70,11 +72,14 @@ def _reopen(
 ) -> TaskRow:
     """Return a task to its queue. If it is spared, because it was never started, that costs no attempt."""
     given_back, spared = (1, min(row.spared + 1, MAX_SPARED)) if is_spared else (0, 0)
+    run_at = batch.tx.now + wait_us
     moved = writes.add(
         TASK.expire, row, actor_of(command), cause=command.cause or "the lease ran out", given_back=given_back,
         spared=spared,
-        run_at=batch.tx.now + wait_us,
-        detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)),
+        run_at=run_at,
+        detail=reopening(
+            row, run_at, owner=row.owner, lease_expires_at=row.lease_expires_at, given_back=bool(given_back)
+        ),
     )  # fmt: skip
     return batch.update_row(moved._replace(spared=spared))
 
@@ -133,7 +138,15 @@ def _time_out(
     if row.state in PAUSED and batch.compensates(row):
         # A dead letter comes from the queue or from a worker.
         row = batch.update_row(
-            reopened.add(TASK.resume, row, actor_of(command), cause=command.limit, input=None, run_at=batch.tx.now)
+            reopened.add(
+                TASK.resume,
+                row,
+                actor_of(command),
+                cause=command.limit,
+                input=None,
+                run_at=batch.tx.now,
+                detail=reopening(row, batch.tx.now, answered=False),
+            )
         )
     return _end_waiting(batch, ended, command, row)
 
@@ -179,10 +192,13 @@ def _end_attempt(batch: BatchContext, writes: PendingWrites, command: TimeOut, r
     batch.outcomes.failed(row, "Timeout")
     if row.attempts >= row.max_attempts:
         return accept_control(command, _exhausted(batch, writes, command, row, error, "timeout"))
-    wait_us = backoff_us(batch.policy(row), row.attempts, batch.rng)
+    run_at = batch.tx.now + backoff_us(batch.policy(row), row.attempts, batch.rng)
     moved = writes.add(
-        TASK.retry, row, actor_of(command), cause=command.limit, error=error, run_at=batch.tx.now + wait_us,
-        detail=event_detail(report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at),
+        TASK.retry, row, actor_of(command), cause=command.limit, error=error, run_at=run_at,
+        detail=reopening(
+            row, run_at, report=command.verb, owner=row.owner, lease_expires_at=row.lease_expires_at,
+            error=orjson.Fragment(error),
+        ),
     )  # fmt: skip
     return accept_control(command, batch.update_row(moved))
 

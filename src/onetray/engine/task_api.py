@@ -14,7 +14,7 @@ from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, json_
 from onetray.domain.token import READ, WORK
 from onetray.engine.flow_api import tasks_of_rows
 from onetray.engine.pending_writes import RUN
-from onetray.engine.reads import DatabaseReads, kind_filters, read
+from onetray.engine.reads import DatabaseReads, before_if_given, kind_filters, read
 from onetray.engine.refusals import refuse_redrive, refuse_retry
 from onetray.explain.tasks import explain, position
 from onetray.feed import event_of
@@ -76,11 +76,18 @@ class TaskApi(DatabaseReads):
 
     @read(by_owner)
     def events(
-        self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+        self,
+        task: str,
+        *,
+        namespace: str = "default",
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 1000,
+        raw: bool = False,
     ) -> list[Event]:
-        """The events of a task, in order."""
-        self.check(namespace=namespace, after=after, limit=limit)
-        events = events_of_task(self.store, task_id(task), namespace, after, limit)
+        """The events of a task, in order: the first ones after an event or, with `before`, the last ones before it."""
+        self.check(namespace=namespace, after=after, limit=limit, **before_if_given(before))
+        events = events_of_task(self.store, task_id(task), namespace, after, limit, before)
         if not events:
             self.task(task, namespace=namespace, raw=True)
         return [event_of(e, raw) for e in events]
@@ -95,10 +102,18 @@ class TaskApi(DatabaseReads):
 
     @read(of_task)
     def logs(
-        self, task: str, *, namespace: str = "default", after: int = 0, limit: int = 1000, raw: bool = False
+        self,
+        task: str,
+        *,
+        namespace: str = "default",
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 1000,
+        raw: bool = False,
     ) -> list[LogLine]:
-        """The log lines of a task after a cursor."""
-        rows = self._read("logs_of", id=task_id(task), namespace=namespace, after=after, limit=limit)
+        """The log lines of a task, in order: the first after a cursor or, with `before`, the last ones before it."""
+        wanted = {"id": task_id(task), "namespace": namespace, "after": after, "limit": limit}
+        rows = self._read_either_way("logs_of", before, **wanted)
         if not rows:
             self.task(task, namespace=namespace)
         return [row if row.data is None else replace(row, data=json_of(row.data, raw)) for row in rows]

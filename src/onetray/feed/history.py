@@ -22,9 +22,17 @@ FIRST_ROWS = 16
 LAST = 2**62
 
 
-def events_of_task(store: Store, id_: str, namespace: str, after: int, limit: int) -> list[Event]:
-    """One task's history, in order, without the feed's barrier. Empty if there is no such task."""
-    rows = store.read("batches_of_task", id=id_, namespace=namespace, after=after, limit=limit)
+def events_of_task(
+    store: Store, id_: str, namespace: str, after: int, limit: int, before: int | None = None
+) -> list[Event]:
+    """One task's history, in order, without the feed's barrier: its first events after one, or the last before one.
+
+    Empty if there is no such task."""
+    found = {"id": id_, "namespace": namespace, "after": after, "limit": limit}
+    if before is None:
+        rows = store.read("batches_of_task", **found)
+    else:
+        rows = store.read("last_batches_of_task", before=before, **found)[::-1]
     events = []
     for row in rows:
         e = entry_at(batch_of(row), row.event)
@@ -53,6 +61,14 @@ def events_of_flows(
     entries = (e for row in rows for e in decode_batch(row) if e.job in jobs and after < e.id <= upto)
     found = _first(entries, limit)
     return show_events(store, found), found[-1].id if found and len(found) == limit else upto
+
+
+def last_events_of_flow(store: Store, key: int, after: int, before: int, limit: int) -> list[Event]:
+    """The last events of a flow, its stages and its tasks before an event, in order."""
+    # The first of these rows may have only later events.
+    rows = store.read("last_batches_of_flow", job=key, before=before, limit=limit + 1)
+    entries = (e for row in rows for e in reversed(list(decode_batch(row))) if e.job == key and after < e.id < before)
+    return show_events(store, _first(entries, limit)[::-1])
 
 
 def events_by_correlation(store: Store, correlation_id: str, namespace: str, after: int, limit: int) -> list[Event]:

@@ -31,6 +31,12 @@ Name = Annotated[
 ]  # fmt: skip
 Cursor = Annotated[str | None, Query(max_length=MAX_CHARS, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="The maximum number of items.")]
+At = Annotated[
+    int | None, Query(ge=1, le=FAR_US, description="Show it as it was right after this event, by the event's id.")
+]
+PastTasks = Annotated[
+    int, Query(ge=0, le=MAX_LIMIT, description="The maximum number of tasks of a flow.")
+]  # fmt: skip
 Kind = Annotated[
     str | None,
     Query(min_length=1, description="Only this kind of task, or flows of this name.",

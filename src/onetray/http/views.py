@@ -12,6 +12,7 @@ import orjson
 
 from onetray.domain.commands import Claim, Command
 from onetray.domain.flow import Flow, Placed, Stage
+from onetray.domain.past import PastJob
 from onetray.domain.task import Assignment, DeadLetter, Receipt, Task, Verdict, ticket_text
 from onetray.http import problems
 from onetray.http.json_answers import iso_time, to_json
@@ -22,6 +23,15 @@ LARGE = ("data", "metadata", "result", "metrics", "error", "errors", "approval",
 
 def job(value: Task | Flow) -> dict[str, Any]:
     return {"entity": "task" if isinstance(value, Task) else "flow", **to_json(value)}
+
+
+def past_job(past: PastJob) -> dict[str, Any]:
+    """A job as it was: the same fields, and `past`."""
+    more = {
+        "event": past.event, "ts": iso_time(past.ts), "type": past.type, "stages": to_json(past.stages),
+        "tasks": [job(task) for task in past.tasks], "cut": past.cut, "unknown": past.unknown,
+    }  # fmt: skip
+    return {**job(past.job), "past": more}
 
 
 def placed_view(value: Receipt | Placed, id: str | None = None) -> dict[str, Any]:

@@ -63,3 +63,12 @@ def of_details(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any
     parts = [(part, each.job.id) for each in answer for part in (each.job, *each.stages, *each.lines)]
     redacted = iter(redaction.redacted([part for part, _ in parts], [id_ for _, id_ in parts]))
     return [each.with_parts(redacted) for each in answer]
+
+
+def of_past(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is a job as it was, with its stages and tasks. Redacts all of them at once."""
+    job, *parts = redaction.redacted([answer.job, *answer.stages, *answer.tasks])
+    count = len(answer.stages)
+    return replace(
+        answer, **{answer.entity: job}, stages=tuple(parts[:count]), tasks=tuple(parts[count:])
+    )  # fmt: skip

@@ -329,6 +329,16 @@ class MemberRow(NamedTuple):
     state: str
 
 
+class FlowMemberRow(NamedTuple):
+    """A task of a flow, for the fold of its log."""
+
+    key: int
+    stage: int
+    control: int
+    retry_of: int | None
+    name: str | None
+
+
 class NamedMemberRow(NamedTuple):
     """A task of a flow that another one names as its dependency."""
 

@@ -16,7 +16,7 @@ def jobs() -> None:
 
 
 for command in (
-    reads.list_, reads.show, reads.tree, follow.watch, follow.events, follow.logs, act.cancel, act.pause, act.resume,
-    act.retry, act.priority, act.metadata, act.delete, reads.explain, reads.actions,
+    reads.list_, reads.show, reads.tree, reads.timeline, follow.watch, follow.events, follow.logs, act.cancel,
+    act.pause, act.resume, act.retry, act.priority, act.metadata, act.delete, reads.explain, reads.actions,
 ):  # fmt: skip
     jobs.add_command(command)

@@ -13,7 +13,7 @@ import click
 
 from onetray.cli import CHECK_FAILED, Refused
 from onetray.cli.completion import complete_jobs
-from onetray.cli.format import age, clock
+from onetray.cli.format import age, precise_clock
 from onetray.cli.options import common, opened
 from onetray.cli.output import json_line, jsonable, print_json_line, width
 from onetray.cli.show import as_text, progress_text
@@ -183,7 +183,8 @@ def _ended(engine: EngineApi, located: Located, namespace: str) -> bool:
 def print_event(e: Event) -> None:
     change = f"{e.was or '(new)'} → {e.state}" if e.state else "note"
     cause = f"  {e.cause}" if e.cause else ""
-    click.echo(one_line(f"{_precise(e.ts)}  {e.type:<20} {change:<24} {e.actor:<20} {subject_of(e)}{cause}"))
+    when = f"{e.id:<7} {precise_clock(e.ts)}"
+    click.echo(one_line(f"{when}  {e.type:<20} {change:<24} {e.actor:<20} {subject_of(e)}{cause}"))
 
 
 def subject_of(e: Event) -> str:
@@ -197,8 +198,4 @@ def subject_of(e: Event) -> str:
 
 def _log_line(line: LogLine) -> None:
     data = f"  {as_text(line.data)}" if line.data is not None else ""
-    click.echo(f"{_precise(line.ts)}  {line.attempt}  {line.level:<8}{one_line(line.line)}{data}")
-
-
-def _precise(at: int) -> str:
-    return f"{clock(at)}.{at % SECOND // 1000:03d}"
+    click.echo(f"{precise_clock(line.ts)}  {line.attempt}  {line.level:<8}{one_line(line.line)}{data}")

@@ -10,9 +10,9 @@ import click
 from onetray.cli.completion import complete_jobs
 from onetray.cli.format import counted, moment
 from onetray.cli.jobs.filters import filter_options, filters_of
-from onetray.cli.options import common, limit_option, opened
+from onetray.cli.options import at_option, common, limit_option, opened
 from onetray.cli.output import jsonable, print_json, print_json_list
-from onetray.cli.show import flow_facts, print_errors, print_stages, print_task, state_of
+from onetray.cli.show import flow_facts, print_errors, print_past, print_stages, print_task, print_timeline, state_of
 from onetray.cli.tables import one_line, print_facts, print_table
 
 if TYPE_CHECKING:
@@ -97,9 +97,11 @@ def _progress(job: JobSummary, percentages: Mapping[str, int]) -> str:
 @click.command(short_help="Show one job.")
 @click.argument("id", required=False, shell_complete=complete_jobs)
 @click.option("--alias", metavar="TEXT", help="Find it by the alias that its submitter has chosen, instead of its id.")
+@at_option
 @common
-def show(id: str | None, alias: str | None, database: str, namespace: str, as_json: bool) -> None:
-    """Show one job with all its fields: a task, or a flow with its stages and its errors."""
+def show(id: str | None, alias: str | None, at: int | None, database: str, namespace: str, as_json: bool) -> None:
+    """Show one job with all its fields: a task, or a flow with its stages and its errors. With --at, as it was right
+    after one of its events: `onetray jobs events` lists them."""
     if (id is None) == (alias is None):
         raise click.UsageError("pass the ID of a job, or its --alias")
     with opened(database) as engine:
@@ -107,6 +109,9 @@ def show(id: str | None, alias: str | None, database: str, namespace: str, as_js
             found = engine.by_alias(alias, namespace=namespace)
             id = found.job_id if found.entity == "context" else found.id
         located, now = engine.locate(str(id), among=JOB, namespace=namespace), engine.now()
+        if at is not None:
+            print_past(engine.at(located.id, at, namespace=namespace), now, as_json)
+            return
         if located.entity == "task":
             print_task(engine, located.id, namespace, as_json)
             return
@@ -169,6 +174,29 @@ def _branch(stage: Stage, tasks: list[Any], *, last: bool) -> Iterator[str]:
         lines.append(f"and {stage.counts.total - len(tasks):,} more" if tasks else counted(stage.counts.total, "task"))
     for i, line in enumerate(lines):
         yield f"{stem}{'└─' if i == len(lines) - 1 else '├─'} {line}"
+
+
+@click.command(short_help="Show how long a job was in each state.")
+@click.argument("id", shell_complete=complete_jobs)
+@click.option(
+    "--tasks",
+    "most",
+    type=click.IntRange(0, 1_000),
+    default=100,
+    show_default=True,
+    help="The maximum number of tasks of a flow.",
+)
+@common
+def timeline(id: str, most: int, database: str, namespace: str, as_json: bool) -> None:
+    """Show how long a job was in each state: a task, or a flow with its stages and its first tasks. The event of a line
+    is the one that began the state: `onetray jobs show --at` shows the job as it was then."""
+    with opened(database) as engine:
+        located = engine.locate(id, among=JOB, namespace=namespace)
+        found = engine.timeline(located.id, tasks=most, namespace=namespace)
+    if as_json:
+        print_json(found)
+    else:
+        print_timeline(found)
 
 
 @click.command(short_help="Explain why a job, stage or task does not run.")

@@ -195,12 +195,12 @@ def _end_stage(locked: LockedFlows, stage: StageRow, outcome: str) -> None:
             stage = _start_stage(locked, stage)
     columns = columns_of_end(locked, stage, transition)
     why = cause or stage.ending_why
-    detail = decision(flow, stage, outcome, why)
-    locked.move_stage(transition, stage, by, cause=why, trace=trace, detail=detail, **columns)
-    flow = locked.flows[stage.job]
     # `on_failure` ignores a failure of the stage itself, not a cancel of its flow.
     with_flow = stage.ending == outcome == CANCELLED and stage.ending_how is None
     count = outcome if with_flow else counts_as(outcome, stage.on_failure)
+    detail = decision(flow, stage, outcome, why, count)
+    locked.move_stage(transition, stage, by, cause=why, trace=trace, detail=detail, **columns)
+    flow = locked.flows[stage.job]
     flow = locked.change_flow(flow, stages_open=flow.stages_open - 1, **{count: getattr(flow, count) + 1})
     locked.flows_touched.add(flow.key)
     if flow.ending is not None or flow.current != stage.key:

@@ -11,6 +11,7 @@ import orjson
 
 from onetray.domain.lifecycle import CANCELLED, CREATED, FAILED, PARTIAL, SKIPPED, STAGE, SUCCEEDED, WAITING
 from onetray.domain.machine import Transition
+from onetray.domain.rollup import counts_as
 from onetray.engine.flows.locked import LockedFlows, StageEnd
 from onetray.engine.pending_writes import ENGINE, event_detail
 from onetray.store.rows import FlowRow, StageRow
@@ -42,12 +43,14 @@ def stage_end(locked: LockedFlows, stage: StageRow, outcome: str) -> StageEnd:
     return _TRANSITION_TO[outcome], by or ENGINE, None, None
 
 
-def decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None) -> str:
-    """The roll-up decision, for the payload of the event."""
+def decision(flow: FlowRow, stage: StageRow, outcome: str, why: str | None, counter: str) -> str:
+    """The roll-up decision, for the payload of the event. `counter`: what the flow counts the stage as."""
+    may_be_ignored = counts_as(outcome, stage.on_failure) != outcome
     return event_detail(
         policy=flow.roll_up, on_failure=stage.on_failure, outcome=outcome, total=stage.total, open=stage.open,
         succeeded=stage.succeeded, partly=stage.partly, failed=stage.failed, dead_lettered=stage.dead_lettered,
         cancelled=stage.cancelled, redriven=stage.redriven, why=why,
+        ignored=counter != outcome if may_be_ignored else None,
     )  # fmt: skip
 
 

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from onetray.engine.batch_context import BatchContext
 
 
-def detail(more: More) -> str | None:
+def detail(more: More | None, **facts: bool) -> str | None:
     """The payload of the success's event."""
-    if not (more.partial or more.errors is not None or more.metrics is not None):
+    more = more or More()
+    if not (more.partial or more.errors is not None or more.metrics is not None or facts):
         return None
     errors = None if more.errors is None else orjson.Fragment(as_json(more.errors))
-    return event_detail(partial=more.partial or None, errors=errors, metrics=more.metrics)
+    return event_detail(partial=more.partial or None, errors=errors, metrics=more.metrics, **facts)
 
 
 def check_extras(batch: BatchContext, i: int, command: Succeed, row: TaskRow) -> Verdict | None:

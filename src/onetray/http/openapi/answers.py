@@ -25,6 +25,7 @@ from onetray.domain.overview import (
     WaitingItem,
     WorkerOverview,
 )
+from onetray.domain.past import Interval, Timeline
 from onetray.domain.policy import Policy
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.verbs import sendable_verbs
@@ -73,13 +74,23 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
             DeclaredFlowSummary, DeclaredStage, Alias, Statistics, StatisticsBucket, Overview, QueueOverview,
             WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker, BulkOperation, BulkOptions,
-            Refusal,
+            Refusal, Interval, Timeline,
         )
     },
     "Action": schema_of(Event, count=INTEGER),
     "StageLine": schema_of(Stage, without=LARGE),
     "Task": schema_of(Task, entity=_entity("task")),
     "Flow": schema_of(Flow, entity=_entity("flow")),
+    "Past": record(
+        {
+            "event": INTEGER, "ts": TIME, "type": STRING, "stages": {"type": "array", "items": ref(Stage)},
+            "tasks": {"type": "array", "items": ref(Task)}, "cut": BOOLEAN,
+            "unknown": {"type": "object", "additionalProperties": {"type": "array", "items": STRING}},
+        },
+        title="Past",
+        about="The event after which a job is shown; the stages and tasks of a flow at that time; and by their ids the "
+        "fields of each that the log does not tell.",
+    ),
     "Receipt": schema_of(Receipt, entity=_entity("task")),
     "Placed": schema_of(Placed),
     "DeadLetter": schema_of(DeadLetter, kind=STRING, payload={}),
@@ -126,8 +137,10 @@ def _verdicts(value: dict[str, Any], example: Any) -> AnswerShape:
     return AnswerShape("One verdict per item, in request order", schema, {"verdicts": [{"value": example}]})
 
 
-JOB = AnswerShape("The job", ANY_JOB, ex.TASK_JSON)
-TASK = AnswerShape("The task", ref(Task), ex.TASK_JSON)
+PAST = {"properties": {"past": ref("Past")}}
+JOB = AnswerShape("The job; `past` only with `at`", {**ANY_JOB, **PAST}, ex.TASK_JSON)
+TASK = AnswerShape("The task; `past` only with `at`", {"allOf": [ref(Task)], **PAST}, ex.TASK_JSON)
+TIMELINE = AnswerShape("The states of the job over time", ref(Timeline), example_of(Timeline))
 STAGE = AnswerShape("The stage", ref(Stage), example_of(Stage))
 PLACED = AnswerShape("The current state", {"anyOf": [ref(Receipt), ref(Placed)]}, ex.RECEIPT_JSON)
 RECEIPT = AnswerShape("The task's current state", ref(Receipt), ex.RECEIPT_JSON)

@@ -33,6 +33,7 @@ from onetray.domain.overview import (
     WaitingItem,
     WorkerOverview,
 )
+from onetray.domain.past import Interval, Timeline
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.worker import Breaker, WorkerInfo
@@ -143,6 +144,10 @@ VALUES: tuple[Any, ...] = (
                        Policy()),),
     ),
     Breaker("send_mail", "open", 5, AT, SOON, "5 failures in 60 s", None),
+    *(_INTERVAL := (
+        Interval("task", SOME_ID, "send_mail", None, "running", AT, SOON, 1, "worker-1", 12, "succeeded"),
+    )),
+    Timeline("task", SOME_ID, AT, SOON, SOON, _INTERVAL, False),
 )  # fmt: skip
 LETTER = DeadLetter(
     task_id=SOME_ID, created_at=AT, reason_code="exhausted_retries", stage="exec", last_error=_ERROR, attempts=3,

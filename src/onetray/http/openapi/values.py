@@ -14,6 +14,7 @@ from onetray.domain.bulk import BulkPreview
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobCounts, JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
 from onetray.domain.overview import AuditPage
+from onetray.domain.past import PastJob
 from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Holding
 from onetray.feed import Page
@@ -31,7 +32,7 @@ _VALUES: dict[Any, Any] = {
         Context(1, SOME_ID, ex.FLOW_ID, None, "run", None, None, {"budget": 100}, ex.AT),
         StageResult(1, SOME_ID, None, "succeeded", {"sent": True}), Holding(1, SOME_ID, 7, None, "running"),
         JobStatus("task", SOME_ID, 1, "queued", "default", None, ("cancel",)),
-        JobDetails.of(ex.TASK, [], [], ex.AT),
+        JobDetails.of(ex.TASK, [], [], ex.AT), PastJob(12, ex.AT, "task.claimed", "task", ex.TASK, None),
     )
 } | {int: 12, str: SOME_ID, Any: {"sent": True}, type(None): None}  # fmt: skip
 _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)

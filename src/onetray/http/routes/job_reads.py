@@ -20,7 +20,7 @@ from onetray.http.auth.scopes import Principal, Reader
 from onetray.http.json_answers import Json, to_json
 from onetray.http.native_route import NativeRoute, returns
 from onetray.http.openapi import answers
-from onetray.http.params import Cursor, Id, Limit, cursor_at, cursor_position
+from onetray.http.params import Cursor, Id, Limit, PastTasks, cursor_at, cursor_position
 from onetray.http.routes.jobs import job_of
 from onetray.http.services import services_of
 
@@ -74,6 +74,18 @@ def _events(engine: EngineApi, id: str, namespace: str, after: int, limit: int) 
     read = engine.flow_events if job.entity == FLOW.entity else engine.events
     events = read(job.id, namespace=namespace, after=after, limit=limit, raw=True)
     return {"events": to_json(events), "next": cursor_at("events", events[-1].id if events else after)}
+
+
+@router.get("/timeline", summary="Get a job's states over time", **returns(answers.TIMELINE))
+async def get_job_timeline(request: Request, id: Id, tasks: PastTasks = 100, principal: Principal = Reader) -> Json:
+    """How long a task, or a flow with its stages and its first tasks, was in each open state, from the log. An interval
+    names the event that began it."""
+    services = services_of(request)
+    return await services.answer(_timeline, services.engine, id, principal.namespace, tasks)
+
+
+def _timeline(engine: EngineApi, id: str, namespace: str, tasks: int) -> dict[str, Any]:
+    return dict(to_json(engine.timeline(id, tasks=tasks, namespace=namespace)))
 
 
 @router.get("/logs", summary="List a task's log lines", **returns(answers.LOGS))

@@ -19,7 +19,7 @@ from onetray.http.idempotency import free_key_if_unavailable, key_of, submit_key
 from onetray.http.json_answers import Json, to_json
 from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
-from onetray.http.params import Cursor, Id, Kind, Limit, cursor_at, cursor_position, headers_of_request
+from onetray.http.params import At, Cursor, Id, Kind, Limit, PastTasks, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import Moment, read_model
 from onetray.http.schemas.bodies import JOB, BatchBody, FlowBody, TaskBody
 from onetray.http.schemas.sizes import LIMIT
@@ -163,10 +163,22 @@ def _page(
 
 
 @router.get("/{id}", summary="Get a job", **returns(answers.JOB))
-async def get_job(request: Request, id: Id, principal: Principal = Reader) -> Json:
-    """Returns a task or a flow: see `entity`. `actions` lists what a user may do with it now."""
+async def get_job(
+    request: Request, id: Id, at: At = None, tasks: PastTasks = 100, principal: Principal = Reader
+) -> Json:
+    """Returns a task or a flow: see `entity`. `actions` lists what a user may do with it now.
+
+    With `at`, as it was right after one of its events, rebuilt from the log. `past` then has the stages and the first
+    `tasks` tasks of a flow, and lists the fields that the log does not tell as `unknown`.
+    """
     services = services_of(request)
+    if at is not None:
+        return await services.answer(_job_at, services.engine, id, principal.namespace, at, tasks)
     return await services.answer(_job, services.engine, id, principal.namespace)
+
+
+def _job_at(engine: EngineApi, id: str, namespace: str, at: int, tasks: int) -> dict[str, Any]:
+    return views.past_job(engine.at(id, at, tasks=tasks, namespace=namespace))
 
 
 def _job(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json
 from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
-from onetray.http.params import Id, trace_of
+from onetray.http.params import At, Id, trace_of
 from onetray.http.schemas.base import read_model
 from onetray.http.schemas.bodies import ClaimBody, ReportsBody
 from onetray.http.services import services_of
@@ -111,10 +111,18 @@ async def report_tasks(request: Request, principal: Principal = Worker) -> Json:
 
 
 @router.get("/{id}", summary="Get a task", **returns(answers.TASK))
-async def get_task(request: Request, id: Id, principal: Principal = Reader) -> Json:
-    """Returns a single task, or a task of a flow."""
+async def get_task(request: Request, id: Id, at: At = None, principal: Principal = Reader) -> Json:
+    """Returns a single task, or a task of a flow. With `at`, as it was right after one of its events."""
     services = services_of(request)
+    if at is not None:
+        return await services.answer(_task_at, services.engine, id, principal.namespace, at)
     return await services.answer(_task, services.engine, id, principal.namespace)
+
+
+def _task_at(engine: EngineApi, id: str, namespace: str, at: int) -> dict[str, Any]:
+    # Not a flow: it has its own route.
+    engine.task(id, namespace=namespace, raw=True)
+    return views.past_job(engine.at(id, at, namespace=namespace))
 
 
 def _task(engine: EngineApi, id: str, namespace: str) -> dict[str, Any]:

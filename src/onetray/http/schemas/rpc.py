@@ -31,7 +31,7 @@ EXAMPLES: dict[str, Any] = {
     **dict.fromkeys(("task", "flow", "stage", "job", "context"), SOME_ID), "keys": [1], "part": SOME_ID,
     "kind": "send_mail", "queue": "default", "name": "thumbnails", "for_s": 60.0, "correlation_id": SOME_ID,
     "ids": [SOME_ID], "flows": [SOME_ID], "stages": [1], "alias": "order-17", "aliases": ["order-17"],
-    "action": "cancel", "id": SOME_ID, "ended_before": 1_700_000_000_000_000,
+    "action": "cancel", "id": SOME_ID, "ended_before": 1_700_000_000_000_000, "event": 12,
 }  # fmt: skip
 
 

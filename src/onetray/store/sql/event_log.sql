@@ -44,6 +44,14 @@ SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state
 FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN {events_and_notes:t} JOIN {batch_of_i}
 WHERE t.id = :id AND o.name = :namespace AND i.value > :after ORDER BY i.value LIMIT :limit
 
+-- name: last_batches_of_task
+-- row: TaskEventRow
+SELECT i.value AS event, eb.id, eb.size, eb.ts, eb.ns, eb.type, eb.was, eb.state, eb.actor, eb.entity, eb.job, eb.version, eb.fence,
+    eb.attempts, eb.cause, eb.trace, eb.payload, eb.varied, t.correlation_id, t.trace AS task_trace,
+    CASE WHEN t.job <> t.key THEN (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS flow_id
+FROM onetray.task AS t JOIN onetray.namespace AS o ON o.key = t.ns CROSS JOIN {events_and_notes:t} JOIN {batch_of_i}
+WHERE t.id = :id AND o.name = :namespace AND i.value > :after AND i.value < :before ORDER BY i.value DESC LIMIT :limit
+
 -- name: batches_of_entities
 -- row: EntityEventRow
 -- The same for stages and flows. They are written under the flow's lock, so no barrier is needed.
@@ -67,6 +75,13 @@ FROM (
 ) AS r JOIN onetray.event_batch AS eb ON eb.id = r.batch
 WHERE CAST(:every AS integer) = 1 OR eb.type {in:types:text}
 ORDER BY r.batch LIMIT :limit
+
+-- name: last_batches_of_flow
+-- row: EventBatch
+-- The rows about a flow, its stages and its tasks that begin before an event, the last one first.
+{select_batch}
+FROM onetray.flow_event AS r JOIN onetray.event_batch AS eb ON eb.id = r.batch
+WHERE r.job = :job AND r.batch < :before ORDER BY r.batch DESC LIMIT :limit
 
 -- name: batches_after
 -- row: EventBatch

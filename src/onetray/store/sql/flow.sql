@@ -451,6 +451,11 @@ WHERE h.stage {in:stages:bigint} GROUP BY h.stage
 {select_task} WHERE t.stage {in:stages:bigint} AND n.name = :namespace AND t.control = 0
 ORDER BY t.stage, t.key LIMIT :limit
 
+-- name: members_to_fold
+-- row: FlowMemberRow
+SELECT t.key, t.stage, t.control, t.retry_of, t.name FROM onetray.task AS t WHERE t.stage {in:stages:bigint}
+ORDER BY t.stage, t.key LIMIT :limit
+
 -- name: tasks_of_flow
 -- row: TaskDetails
 {select_task} JOIN onetray.stage AS s ON s.key = t.stage

@@ -1,0 +1,104 @@
+"""Snapshots of the jobs of an engine, taken after each step, and their comparison with what the log tells of them.
+
+Owns which fields are compared: all, except those that `unknown` lists, that are about the present (actions), or that
+change when another job is deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from onetray.domain.errors import NotFound
+from onetray.domain.past import PastJob
+from onetray.engine import Engine
+
+JOBS = """
+SELECT key, CAST(id AS text), 1 FROM onetray.flow UNION ALL SELECT key, CAST(id AS text), 0 FROM onetray.task
+WHERE stage IS NULL
+"""
+NEW = "SELECT e.job, max(e.id) FROM onetray.event AS e WHERE e.id > :after GROUP BY e.job"
+ALL = "SELECT e.id, CAST(coalesce(t.id, s.id, f.id) AS text), e.version, e.state, e.job FROM onetray.event AS e " \
+    "LEFT JOIN onetray.task AS t ON t.key = e.entity LEFT JOIN onetray.stage AS s ON s.key = e.entity " \
+    "LEFT JOIN onetray.flow AS f ON f.key = e.entity ORDER BY e.id"  # fmt: skip
+OF_THE_PRESENT = {"not_now", "actor", "redacts", "retry_of", "carried_from", "compensates", "compensation"}
+MAY_BE_UNKNOWN = {
+    "lease", "lease_expires_at", "priority", "sealed", "ending", "ending_how", "current_stage", "due_at", "metadata",
+    "metrics", "approval", "answer", "errors", "error_count", "reported_progress",
+}  # fmt: skip
+"""Everything else must be known of a job whose log this version has written."""
+
+
+class Album:
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.last_event = engine, 0
+        self.pictures: dict[tuple[str, int], list[Any]] = {}
+
+    def take(self) -> None:
+        """A snapshot of each job with new events, under its last event."""
+        read = self.engine.store.read_sql
+        jobs = {key: (id_, is_flow) for key, id_, is_flow in read(JOBS)}
+        for job, last in read(NEW, after=self.last_event):
+            self.last_event = max(self.last_event, last)
+            if job in jobs:
+                id_, is_flow = jobs[job]
+                self.pictures[id_, last] = self._flow(id_) if is_flow else [self.engine.task(id_)]
+
+    def _flow(self, id_: str) -> list[Any]:
+        stages = self.engine.stages(id_)
+        tasks = [self.engine.task(member.id) for member in self.engine.members(id_, limit=1_000)]
+        return [self.engine.flow(id_), *stages, *tasks]
+
+    def compare(self) -> int:
+        """Each snapshot must be what the log tells. Returns how many were compared."""
+        compared = 0
+        for (id_, event), picture in self.pictures.items():
+            try:
+                past = self.engine.at(id_, event, tasks=1_000)
+            except NotFound:
+                assert not self._exists(id_)
+                continue
+            compared += 1
+            self._compare(past, picture)
+            if past.flow is not None:
+                self._compare_members(picture, event)
+        return compared
+
+    def _exists(self, id_: str) -> bool:
+        return any(id_ == other for _, other, _ in self.engine.store.read_sql(JOBS))
+
+    def _compare(self, past: PastJob, picture: list[Any]) -> None:
+        found = {value.id: value for value in (past.job, *past.stages, *past.tasks)}
+        assert found.keys() == {value.id for value in picture}, past
+        for value in picture:
+            differing = differences(value, found[value.id], past.unknown.get(value.id, []))
+            assert not differing, f"at event {past.event}, {type(value).__name__} {value.id}: {differing}"
+
+    def _compare_members(self, picture: list[Any], event: int) -> None:
+        """A task of a flow by itself, at its last event so far."""
+        for value in picture:
+            if hasattr(value, "fence"):
+                own = [e.id for e in self.engine.events(value.id) if e.id <= event]
+                past = self.engine.at(value.id, own[-1])
+                # Its flow may have gone on since that event.
+                differing = differences(value, past.job, [*past.unknown.get(value.id, []), "priority", "unmet"])
+                assert not differing, f"at event {own[-1]}, task {value.id} by itself: {differing}"
+
+    def replay(self) -> None:
+        """At every event, also inside a transaction, the entity has the event's version and state."""
+        jobs = {key: id_ for key, id_, _ in self.engine.store.read_sql(JOBS)}
+        for event, entity, version, state, job in self.engine.store.read_sql(ALL):
+            past = self.engine.at(jobs[job], event, tasks=1_000)
+            if version is not None:
+                (value,) = [v for v in (past.job, *past.stages, *past.tasks) if v.id == entity]
+                assert (value.version, value.state) == (version, state), (event, value)
+                assert value.actions == ()
+
+
+def differences(real: Any, past: Any, unknown: list[str]) -> dict[str, tuple[Any, Any]]:
+    """The fields that differ, with the real and the rebuilt value."""
+    assert type(real) is type(past)
+    assert set(unknown) <= MAY_BE_UNKNOWN | {"unmet"}, unknown
+    names = {field.name for field in fields(real)} - OF_THE_PRESENT - set(unknown)
+    pairs = {name: (getattr(real, name), getattr(past, name)) for name in sorted(names)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -89,7 +89,7 @@ def _pages(engine: Engine) -> Iterator[tuple[str, str]]:
             yield page.name, page.path.format(id=engine.bulks(limit=1)[0].id)
         else:
             for name, id in samples.items():
-                yield f"{page.name}: {name}", page.path.format(id=id)
+                yield f"{page.name}: {name}", page.path.format(id=id, part="input")
 
 
 def _samples(engine: Engine) -> dict[str, str]:

@@ -30,7 +30,7 @@ class Filled(NamedTuple):
     def urls(self) -> Iterator[tuple[str, str]]:
         for page in PAGES.values():
             id_ = self.samples.get(page.name, self.samples["job"])
-            yield page.name, self.site.url + page.path.format(id=id_)
+            yield page.name, self.site.url + page.path.format(id=id_, part="input")
         yield "job of a flow", self.site.url + PAGES["job"].path.format(id=self.samples["flow"])
 
 

@@ -84,7 +84,7 @@ def have(fragments: dict[str, Any]) -> str:
 def test_a_commit_reaches_those_who_watch(live: Live, engine: Engine) -> None:
     async def watch() -> None:
         async with stream(live.port, QUEUES) as one:
-            assert "No queue has a task" in (await next_fragments(one))["queues"]["html"]
+            assert "No queue yet" in (await next_fragments(one))["queues"]["html"]
             submit(engine, queue="letters")
             assert "letters" in (await next_fragments(one))["queues"]["html"]
 

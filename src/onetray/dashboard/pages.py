@@ -116,6 +116,10 @@ def path_of(name: str, parameters: dict[str, Any]) -> str:
     return with_query(path, rest)
 
 
+def has_page(name: str) -> bool:
+    return name in PAGES or name in ACTIONS
+
+
 def with_query(path: str, parameters: dict[str, Any]) -> str:
     """A path with parameters: lists are repeated, None and empty lists are left out."""
     pairs = [

@@ -88,8 +88,8 @@ def render_page(page: Page, view: View) -> Rendered:
     """Call a page's function and render its template. Blocks: run it in a thread."""
     context = page.function(view)
     html = environment().get_template(page.template).render(
-        view=view, page_info=page, menu=menu(), link=view.link, live=_live_in(view), form_token=_form_token_in(view),
-        **context,
+        view=view, page_info=page, menu=menu(), link=view.link, link_if=view.link_if, live=_live_in(view),
+        form_token=_form_token_in(view), **context,
     )  # fmt: skip
     return Rendered(html, view.fragments)
 

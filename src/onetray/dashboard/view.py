@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from markupsafe import Markup
 
-from onetray.dashboard.pages import Flash, path_of, with_query
+from onetray.dashboard.pages import Flash, has_page, path_of, with_query
 from onetray.domain.checks import text
 from onetray.domain.commands import Command
 from onetray.domain.errors import Forbidden, InvalidInput
@@ -149,6 +149,10 @@ class View:
     def link(self, name: str, /, **parameters: Any) -> str:
         """The URL of a page or an action, in this namespace."""
         return path_of(name, {**parameters, **self._chosen_namespace})
+
+    def link_if(self, name: str, /, **parameters: Any) -> str | None:
+        """The same, or None if there is no such page."""
+        return self.link(name, **parameters) if has_page(name) else None
 
     def url(self, **changes: Any) -> str:
         """The URL of this page with other parameters; None removes one."""

@@ -1,4 +1,4 @@
-"""Queues: how full they are, how long their oldest task has waited, and pausing them."""
+"""Queues: how full they are, how long their oldest task has waited, who claims from them, and pausing them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from typing import Any
 from onetray.dashboard.pages import Flash, action, page
 from onetray.dashboard.view import Form, View
 
-MOST = 500
-
 
 @page("/queues", title="Queues", nav=30)
 def queues(view: View) -> dict[str, Any]:
-    return {"queues": view.engine.queues(limit=MOST), "most": MOST}
+    return {"queues": view.engine.overview().queues}
 
 
 @action("/queues/{name:path}/pause")
 def pause_queue(view: View, form: Form) -> Flash:
     name = view.path["name"]
     view.engine.pause_queue(name, reason=form.text("reason") or None)
-    return Flash(f"The queue {name} is paused: its running tasks continue.")
+    return Flash(f"The queue {name} is paused. Its running tasks continue.")
 
 
 @action("/queues/{name:path}/resume")

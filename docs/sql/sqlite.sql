@@ -2127,7 +2127,7 @@ SELECT w.queue, count(*) FROM (
 ) AS w WHERE w.queue IS NOT NULL GROUP BY w.queue;
 
 -- name: count_scanned
-SELECT (SELECT count(*) FROM (SELECT 1 FROM due AS n LIMIT :most) AS d), (SELECT count(*) FROM (SELECT j.value FROM lease AS l CROSS JOIN json_each(l.tasks) AS j WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AS h);
+SELECT (SELECT count(*) FROM (SELECT 1 FROM due AS n LIMIT :due) AS d), (SELECT count(*) FROM (SELECT j.value FROM lease AS l CROSS JOIN json_each(l.tasks) AS j WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most) AS h);
 
 -- name: held_now
 -- row: HeldTaskRow(owner, id, kind, queue, state, started_at)

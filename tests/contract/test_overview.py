@@ -11,7 +11,7 @@ from onetray.domain.errors import InvalidInput
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.overview import HeldTask, QueueOverview, Waiting, WaitingItem, WorkerOverview
 from onetray.domain.worker import WorkerBeat
-from onetray.engine import Engine
+from onetray.engine import Engine, overview_api
 from tests.support.engines import must_verify
 from tests.support.tasks import in_state, running, submit, take
 
@@ -75,7 +75,8 @@ def test_a_namespace_sees_its_own_only(engine: Engine) -> None:
 
 
 def test_counts_end_at_a_limit_and_say_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onetray.engine.overview_api.MAX_COUNT", 3)
+    for name in ("MAX_COUNT", "MAX_DUE", "MAX_LEASED"):
+        monkeypatch.setattr(overview_api, name, 3)
     for _ in range(5):
         submit(engine)
         submit(engine, queue="later", delay_s=60)

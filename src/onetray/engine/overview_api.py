@@ -36,6 +36,8 @@ MAX_COUNT = 10_000
 """Where counting ends."""
 MAX_COUNT_OF_ALL = 200_000
 """How many ready tasks of all queues together are counted."""
+MAX_DUE, MAX_LEASED = 2_000, 5_000
+"""Among how many due rows delayed tasks are counted, and among how many leased ones those that are held."""
 MAX_QUEUES, MAX_WORKERS, MAX_TASKS, MAX_FIRST, MAX_MISSING, MAX_KINDS = 200, 200, 20, 10, 20, 1_000
 """How many are listed: queues, workers, tasks of a worker, what waits of one sort, missing workers. And among how many
 queues and kinds missing workers are looked for."""
@@ -53,7 +55,8 @@ class OverviewApi(DatabaseReads):
     def overview(self, *, namespace: str = "default") -> Overview:
         """The queues with their numbers of tasks, the workers with what they run, and what waits for a person.
 
-        Counts are exact up to 10,000. Larger ones are lower bounds, and are marked.
+        Counting ends at 10,000 ready, 2,000 delayed and 5,000 claimed tasks: `at_least` says which numbers are lower
+        bounds. The whole numbers: `queues`.
         """
         self.must_not_have_forked()
         ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
@@ -63,7 +66,7 @@ class OverviewApi(DatabaseReads):
             MissingWorker(queue, kind, m.code, m.problem, m.next_step)
             for queue, kind, m in islice(registered.all_missing(MAX_KINDS), MAX_MISSING)
         ]
-        held = self.store.read("held_now", ns=key, most=MAX_COUNT, running=RUNNING)
+        held = self.store.read("held_now", ns=key, most=MAX_LEASED, running=RUNNING)
         return Overview(
             self.store.now(), self._queues(key, held, registered, missing), self._worker_list(namespace, held),
             self._needs_human(key, missing),
@@ -75,11 +78,11 @@ class OverviewApi(DatabaseReads):
         ((number,),) = self.store.read("number_of_queues", ns=ns, most=MAX_QUEUES)
         most = min(MAX_COUNT, MAX_COUNT_OF_ALL // max(number, 1))
         rows = self.store.read("count_queues", ns=ns, most=most, limit=MAX_QUEUES)
-        delayed = dict(self.store.read("count_delayed", ns=ns, run=RUN, most=MAX_COUNT))
-        ((due, leased),) = self.store.read("count_scanned", ns=ns, most=MAX_COUNT)
+        delayed = dict(self.store.read("count_delayed", ns=ns, run=RUN, most=MAX_DUE))
+        ((due, leased),) = self.store.read("count_scanned", ns=ns, due=MAX_DUE, most=MAX_LEASED)
         states = Counter((row.queue, row.state == RUNNING) for row in held)
         whys, unclaimed = self._pause_reasons(ns, rows), {m.queue: m.problem for m in reversed(missing)}
-        not_all = (*(["delayed"] if due >= MAX_COUNT else []), *(["held", "running"] if leased >= MAX_COUNT else []))
+        not_all = (*(["delayed"] if due >= MAX_DUE else []), *(["held", "running"] if leased >= MAX_LEASED else []))
         return [
             QueueOverview(
                 q.name, q.ready, delayed.get(q.key, 0), states[q.name, False], states[q.name, True],
@@ -101,7 +104,7 @@ class OverviewApi(DatabaseReads):
     def _worker_list(self, namespace: str, held: list[HeldTaskRow]) -> list[WorkerOverview]:
         by_owner: dict[str, list[HeldTask]] = defaultdict(list)
         for row in held:
-            by_owner[row.owner].append(HeldTask(*row[1:]))
+            by_owner[row.owner].append(HeldTask(row.id, row.kind, row.queue, row.state, row.started_at))
         infos = self._workers.workers(namespace=namespace, limit=MAX_WORKERS)
         unregistered = sorted(by_owner.keys() - {info.name for info in infos})[: MAX_WORKERS - len(infos)]
         return [

@@ -72,8 +72,8 @@ class StatisticsCounter:
         return 0
 
     def _count(self) -> None:
-        ((_, _, counted_at, _),) = self._store.read("statistic_cursor")
-        if 0 <= self._store.now() - counted_at < EVERY_S * SECOND:
+        (cursor,) = self._store.read("statistic_cursor")
+        if 0 <= self._store.now() - cursor.counted_at < EVERY_S * SECOND:
             # Another janitor has counted.
             return
         for _ in range(MAX_WINDOWS):
@@ -82,7 +82,8 @@ class StatisticsCounter:
 
     def count_window(self, limit: int = MAX_ROWS) -> bool:
         """Count the next rows of the log. Returns whether there may be more."""
-        ((_, after, _, _),) = self._store.read("statistic_cursor")
+        (cursor,) = self._store.read("statistic_cursor")
+        after = cursor.upto
         window = read_window(self._store, after, self._store.upto(), limit)
         if window.upto <= after:
             return False

@@ -51,7 +51,7 @@ async def get_statistics(
 async def get_overview(request: Request, principal: Principal = Reader) -> Json:
     """The queues with their numbers of tasks, the workers with what they run, and what waits for a person.
 
-    Counts end at 10,000: `at_least` and `is_more` say where.
+    Counting ends at some thousand: `at_least` and `is_more` say where.
     """
     services = services_of(request)
     return Json(to_json(await services.read(services.engine.overview, namespace=principal.namespace)))

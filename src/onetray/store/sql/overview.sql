@@ -21,7 +21,7 @@ SELECT w.queue, count(*) FROM (
 
 -- name: count_scanned
 -- How many due rows and leased tasks the counts have seen: as many as the limit if there are more.
-SELECT (SELECT count(*) FROM (SELECT 1 FROM onetray.due AS n LIMIT :most) AS d), (SELECT count(*) FROM ({leased}) AS h)
+SELECT (SELECT count(*) FROM (SELECT 1 FROM onetray.due AS n LIMIT :due) AS d), (SELECT count(*) FROM ({leased}) AS h)
 
 -- word: leased
 SELECT j.value FROM onetray.lease AS l CROSS JOIN {lease_tasks} WHERE l.ns = :ns ORDER BY l.expires_at DESC LIMIT :most

@@ -1095,6 +1095,11 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage = ANY(:stages::bigint[]) AND n.name = :namespace AND t.control = 0
 ORDER BY t.stage, t.key LIMIT :limit;
 
+-- name: members_to_fold
+-- row: FlowMemberRow(key, stage, control, retry_of, name)
+SELECT t.key, t.stage, t.control, t.retry_of, t.name FROM onetray.task AS t WHERE t.stage = ANY(:stages::bigint[])
+ORDER BY t.stage, t.key LIMIT :limit;
+
 -- name: tasks_of_flow
 -- row: TaskDetails(key, id, job_id, namespace, queue, kind, state, version, fence, priority, attempts, max_attempts, created_at, updated_at, run_at, started_at, finished_at, owner, lease, lease_expires_at, cancel_requested_at, held_by, held_why, retry_of, correlation_id, trace, payload, input, result, error, policy, stage_id, name, unmet, control, context_id, metadata, tracestate, labels, alias, redacts)
 SELECT t.key, CAST(t.id AS text) AS id, CASE WHEN t.job = t.key THEN CAST(t.id AS text)

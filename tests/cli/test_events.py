@@ -20,8 +20,8 @@ def test_events_of_jobs_and_of_queues_are_printed_in_order(place: Place) -> None
     called("breakers", "open", "mail", "--for", "9s", "--reason", "slow", *place.at, LOGNAME="ann")
     assert types_of(place)[-3:] == ["task.submitted", "queue.paused", "breaker.opened"]
     first, second = called("events", "--audit", *place.at).stdout.splitlines()
-    assert first.split()[2:] == ["queue.paused", "note", "user:ann", "post"]
-    assert second.split()[2:] == ["breaker.opened", "note", "user:ann", "mail", "slow"]
+    assert first.split()[3:] == ["queue.paused", "note", "user:ann", "post"]
+    assert second.split()[3:] == ["breaker.opened", "note", "user:ann", "mail", "slow"]
 
 
 def test_a_cursor_and_types_choose_among_them(place: Place) -> None:

@@ -351,7 +351,7 @@ def test_events_and_logs_come_in_order_one_to_a_line(place: Place) -> None:
     place.engine.log(job, "first", ("info", "second\nline", {"rows": 3}))
     place.engine.succeed(job)
     lines = called("jobs", "events", task, *place.at).stdout.splitlines()
-    assert [line.split()[2] for line in lines] == ["task.submitted", "task.claimed", "task.started", "task.succeeded"]
+    assert [line.split()[3] for line in lines] == ["task.submitted", "task.claimed", "task.started", "task.succeeded"]
     logged = called("jobs", "logs", task, *place.at).stdout.splitlines()
     assert [line.split("info")[1].strip() for line in logged] == ["first", 'second line  {"rows": 3}']
     as_json = [json.loads(x) for x in called("jobs", "events", task, *place.at, "--json").stdout.splitlines()]

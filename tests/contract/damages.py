@@ -103,7 +103,7 @@ TASK_DAMAGES = [
     sql("no events", "DELETE FROM onetray.event_batch WHERE entity = @queued AND version IS NOT NULL",
         "3 unrecorded", "13 event_found"),
     event("blocked", 3, "was = 'running'", "4 follows"),
-    event("failed", 4, "type = 'task.succeeded'", "4 declared"),
+    event("failed", 4, "type = 'task.succeeded'", "4 declared", "16 folded"),
     event("done", 4, "actor = 'user:ann'", "4 actor"),
     event("done", 2, "actor = 'worker'", "4 actor"),
     event("done", 2, "actor = 'er:w'", "4 actor"),
@@ -213,6 +213,8 @@ TASK_DAMAGES = [
     sql("another owner", "UPDATE onetray.task SET owner = 'thief' WHERE key = @assigned; "
         "UPDATE onetray.lease SET worker = 'thief' WHERE worker = 'worker-of-assigned'", "16 owner"),
     task("done", "updated_at = updated_at + 1", "16 updated_at"),
+    task("blocked", "held_why = 'another reason'", "16 folded"),
+    task("dead", "error = '{}'", "16 folded"),
     task("done", "attempts = 0", "16 attempts_of_row"),
     sql("attempts in steps of two", "UPDATE onetray.event_batch SET attempts = 2 WHERE entity = @done AND version > 1; "
         "UPDATE onetray.task SET attempts = 2 WHERE key = @done", "16 attempts_step"),

@@ -167,7 +167,11 @@ def test_expiry_keeps_who_held_it(engine: Engine, clock: VirtualClock) -> None:
     clock.advance(61)
     engine.expire_leases()
     event = engine.events(id_)[-1]
-    assert event.payload == {"owner": "w", "lease_expires_at": held.lease_expires_at, "given_back": True}
+    begin = engine.task(id_).created_at
+    assert event.payload == {
+        "owner": "w", "lease_expires_at": held.lease_expires_at, "given_back": True, "run_at": clock.now(),
+        "run_at_was": begin,
+    }  # fmt: skip
     assert event.actor == "system:janitor"
 
 

@@ -124,10 +124,15 @@ def test_a_change_of_priority_and_of_the_time_to_run_is_undone(engine: Engine, c
     engine.set_priority(id_, 9)
     engine.reschedule(id_, delay_s=0)
     engine.release(take(engine), delay_s=30)
+    released_until = clock.now() + 30 * SECOND
+    clock.advance(31)
+    engine.do_due()
+    engine.release(take(engine))
     first = task_at(engine, id_, "task.submitted")
     assert (first.priority, first.run_at) == (1, at_submit.run_at)
     assert (task_at(engine, id_, "task.priority_set").priority, engine.task(id_).priority) == (9, 9)
-    assert task_at(engine, id_, "task.released").run_at == clock.now() + 30 * SECOND
+    assert task_at(engine, id_, "task.released").run_at == released_until
+    assert task_at(engine, id_, "task.released", 1).run_at == clock.now()
 
 
 def flow_of(engine: Engine, **fields: Any) -> str:

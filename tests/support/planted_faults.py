@@ -10,6 +10,30 @@ from tests.support.planted import Fault
 
 ENGINE = (
     Fault(
+        name="past-with-the-result-of-today",
+        harm="A task is shown with its result at a time when it had none.",
+        file="engine/fold.py",
+        old='"result": now.result if state == SUCCEEDED else None',
+        new='"result": now.result',
+        look_in=("contract/test_past.py",),
+    ),
+    Fault(
+        name="release-without-its-run-at",
+        harm="The log does not tell from when a released task could run.",
+        file="engine/report_verbs.py",
+        old="detail=reopening(row, run_at, owner=row.owner, lease_expires_at=row.lease_expires_at)",
+        new="detail=event_detail(owner=row.owner, lease_expires_at=row.lease_expires_at)",
+        look_in=("contract/test_past.py",),
+    ),
+    Fault(
+        name="verify-folds-nothing",
+        harm="`onetray verify` does not find a row that differs from its log.",
+        file="verify/folded.py",
+        old="tasks = [task for row in rows if (task := _task(row)) is not None]",
+        new="tasks: list[FoldedRow] = []",
+        look_in=("contract/test_verify.py",),
+    ),
+    Fault(
         name="fence-not-checked",
         harm="A worker's report about an earlier attempt ends the attempt that it runs now.",
         file="engine/holding.py",

@@ -56,9 +56,10 @@ def print_rules(as_json: bool) -> None:
     from onetray.store.sql_template import SQLITE
     from onetray.verify import FILE_CHECK, FILE_CHECK_MEANS, FILE_RULE_NUMBER, RULES
     from onetray.verify.checks import passes
+    from onetray.verify.folded import FOLDED
 
     # Those on rows are the same on both databases; only their SQL differs.
-    checks = sorted((c for group in passes(SQLITE) for c in group.checks), key=lambda c: c.rule)
+    checks = sorted([FOLDED, *(c for group in passes(SQLITE) for c in group.checks)], key=lambda c: c.rule)
     rows = [(c.rule, c.name, c.message) for c in checks] + [(FILE_RULE_NUMBER, FILE_CHECK, FILE_CHECK_MEANS)]
     if as_json:
         print_json({"rules": RULES, "checks": [{"rule": r, "name": n, "message": m} for r, n, m in rows]})

@@ -10,7 +10,7 @@ from onetray.domain.errors import error_line
 from onetray.domain.lifecycle import HELD, TASK
 from onetray.domain.task import Event, value_of
 
-EVENTS = 50
+EVENTS = 25
 MAX_ATTEMPTS = 50
 TRACEBACK_CHARS = 20_000
 LAST = 2**62

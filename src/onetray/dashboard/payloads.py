@@ -64,7 +64,8 @@ def size_text(size: int) -> str:
 
 
 def prose(message: str) -> Markup:
-    """A message in which commands stand in backticks."""
+    """A message of the engine as a sentence, with its commands, which stand in backticks, as code."""
+    message = message[:1].upper() + message[1:]
     parts = [escape(part) for part in message.split("`")]
     if len(parts) % 2 == 0:
         return escape(message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -83,6 +83,33 @@ class Unknown(Exception):
     """The log does not tell the value of a field."""
 
 
+class TaskNow(Protocol):
+    """What the fold needs of the task of today: a `Task`, or a row of it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def run_at(self) -> int: ...
+    @property
+    def cancel_requested_at(self) -> int | None: ...
+    @property
+    def input(self) -> Any: ...
+    @property
+    def result(self) -> Any: ...
+    @property
+    def error(self) -> Any: ...
+    @property
+    def metadata(self) -> Any: ...
+    @property
+    def unmet(self) -> int: ...
+    @property
+    def name(self) -> str | None: ...
+
+
 class FoldedTask(NamedTuple):
     task: Task
     unknown: list[str]
@@ -104,7 +131,15 @@ class TaskParts(NamedTuple):
 def fold_task(now: Task, entries: Iterable[Entry], upto: int, parts: TaskParts, pruned: Collection[str]) -> FoldedTask:
     """A task as it was after the event `upto`. `now` is the task of today, `pruned` the types of notes that the
     janitor deletes."""
-    log = Log(entries, upto)
+    values, unknown = fold_values(now, Log(entries, upto), parts, pruned)
+    not_now = actions_by_state(TASK.entity, values["state"], now.actor)
+    return FoldedTask(replace(now, **values, not_now=not_now), unknown)
+
+
+def fold_values(
+    now: TaskNow, log: Log, parts: TaskParts, pruned: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
+    """The values of the fields that events change, and the names of those that the log does not tell."""
     log.require_whole(TASK.entity, now.id, now.version)
     last = log.moves[-1]
     state = str(last.state)
@@ -117,7 +152,6 @@ def fold_task(now: Task, entries: Iterable[Entry], upto: int, parts: TaskParts, 
         "lease": None, "lease_expires_at": None, "held_by": facts_of(hold).get("held_by") if hold else None,
         "held_why": hold.cause if hold else None, "result": now.result if state == SUCCEEDED else None,
         "name": now.name or parts.name,
-        "not_now": actions_by_state(TASK.entity, state, now.actor),
     }  # fmt: skip
     unknown = ["lease", "lease_expires_at"] if state in HELD else []
     unknown += [name for type_, name in _FIELDS_OF_NOTES.items() if type_ in pruned]
@@ -127,14 +161,14 @@ def fold_task(now: Task, entries: Iterable[Entry], upto: int, parts: TaskParts, 
         except Unknown:
             unknown.append(name)
     empty = {name: _EMPTY.get(name) for name in unknown}
-    return FoldedTask(replace(now, **values | empty), sorted(set(unknown)))
+    return values | empty, sorted(set(unknown))
 
 
 _EMPTY = {"priority": 0, "run_at": 0, "unmet": 0}
 """The values of unknown fields that cannot be None."""
 
 
-def _unmet(now: Task, log: Log, parts: TaskParts) -> int:
+def _unmet(now: TaskNow, log: Log, parts: TaskParts) -> int:
     if log.moves[-1].state != QUEUED or log.last(TASK.claim.event):
         return now.unmet
     if parts.needs and parts.met is None:
@@ -142,7 +176,7 @@ def _unmet(now: Task, log: Log, parts: TaskParts) -> int:
     return len(set(parts.needs).difference(parts.met or ()))
 
 
-def _error(now: Task, log: Log, _: TaskParts) -> Any:
+def _error(now: TaskNow, log: Log, _: TaskParts) -> Any:
     setter = log.last(*_SETS_ERROR, TASK.succeed.event)
     if setter is None or setter.type == TASK.succeed.event:
         return None
@@ -154,12 +188,14 @@ def _error(now: Task, log: Log, _: TaskParts) -> Any:
     return now.error
 
 
-def _run_at(now: Task, log: Log, _: TaskParts) -> Any:
+def _run_at(now: TaskNow, log: Log, _: TaskParts) -> Any:
     setter, later = log.last(*_SETS_RUN_AT), log.next(*_SETS_RUN_AT)
+    if setter is not None and "run_at" in facts_of(setter):
+        return facts_of(setter)["run_at"]
     if later is None:
         return now.run_at
     if setter is not None:
-        return _fact(setter, "run_at")
+        raise Unknown
     return _fact(later, "was" if later.type == RESCHEDULED else "run_at_was")
 
 
@@ -171,7 +207,7 @@ def _fact(entry: Entry, name: str) -> Any:
         raise Unknown from None
 
 
-def _priority(now: Task, log: Log, parts: TaskParts) -> Any:
+def _priority(now: TaskNow, log: Log, parts: TaskParts) -> Any:
     own = [e for e in log.entries if e.type == PRIORITY_SET]
     # That of a flow applies to the tasks that are queued then.
     of_flow = [e for e in parts.flow_log if e.type == FLOW_PRIORITY_SET and log.state_at(e.id) == QUEUED]
@@ -185,11 +221,11 @@ def _priority(now: Task, log: Log, parts: TaskParts) -> Any:
     return _fact(changes.later[0], "was")
 
 
-def _cancel_requested_at(now: Task, log: Log, _: TaskParts) -> Any:
+def _cancel_requested_at(now: TaskNow, log: Log, _: TaskParts) -> Any:
     return now.cancel_requested_at if log.last(CANCEL_REQUESTED) else None
 
 
-def _input(now: Task, log: Log, _: TaskParts) -> Any:
+def _input(now: TaskNow, log: Log, _: TaskParts) -> Any:
     """Only the last input is stored: the log says which resumes had one."""
     given = [facts_of(e).get("answered", now.input is not None) for e in log.past if e.type == TASK.resume.event]
     if not any(given):
@@ -199,13 +235,13 @@ def _input(now: Task, log: Log, _: TaskParts) -> Any:
     return now.input
 
 
-def _metadata(now: Task, log: Log, _: TaskParts) -> Any:
+def _metadata(now: TaskNow, log: Log, _: TaskParts) -> Any:
     if any(e.type == METADATA_SET or (e.state is not None and facts_of(e).get("metadata")) for e in log.later):
         raise Unknown
     return now.metadata
 
 
-_FOUND: dict[str, Callable[[Task, Log, TaskParts], Any]] = {
+_FOUND: dict[str, Callable[[TaskNow, Log, TaskParts], Any]] = {
     "error": _error, "run_at": _run_at, "priority": _priority, "cancel_requested_at": _cancel_requested_at,
     "input": _input, "metadata": _metadata, "unmet": _unmet,
 }  # fmt: skip

@@ -32,6 +32,7 @@ from onetray.engine.pending_writes import ENGINE
 from onetray.store.event_log import Entry
 from onetray.store.rows import FlowMemberRow
 
+APPROVED = "approved"
 FLOW_CANCEL_REQUESTED = "flow.cancel_requested"
 FLOW_SEALED, STAGE_SEALED = "flow.sealed", "stage.sealed"
 FLOW_METADATA_SET, STAGE_METADATA_SET = "flow.metadata_set", "stage.metadata_set"
@@ -142,9 +143,10 @@ class FlowFold:
     """Folds a flow and its stages. `entries` are their events and the notes of the flow, without those of tasks."""
 
     def __init__(
-        self, flow: Flow, stages: Sequence[Stage], entries: Iterable[Entry], members: Members, upto: int,
+        self, flow: Flow, stages: Sequence[Stage], entries: Iterable[Entry], members: Members, event: Entry,
         pruned: Collection[str],
     ) -> None:  # fmt: skip
+        upto, self.ts = event.id, event.ts
         self.now, self.log, self.members, self.pruned = flow, Log(entries, upto), members, pruned
         self.logs: Mapping[int, Log] = {
             key: Log([e for e in self.log.entries if e.entity == key], upto)
@@ -298,8 +300,12 @@ class FlowFold:
         return FoldedStage(replace(now, **values | found), sorted(unknown))
 
     def _sealed_stage(self, now: Stage) -> int:
+        added = self.logs[now.key].past[0].id
+
         def seals(e: Entry) -> bool:
-            return e.type == FLOW_SEALED or (e.type == STAGE_SEALED and facts_of(e).get("stage") == now.id)
+            return e.id > added and (
+                e.type == FLOW_SEALED or (e.type == STAGE_SEALED and facts_of(e).get("stage") == now.id)
+            )
 
         if now.sealed == SEALED and any(map(seals, self.own.later)) and not any(map(seals, self.own.past)):
             raise Unknown
@@ -356,6 +362,9 @@ class FlowFold:
     def _answer(self, now: Stage, log: Log, state: str) -> Any:
         if state in STAGE.terminal or self._is_latest():
             return now.answer
+        if now.answer is not None and now.answer["verdict"] != APPROVED and now.answer["at"] <= self.ts:
+            # A rejection is stored before the stage ends: no event says when.
+            raise Unknown
         approved = log.last(STAGE.approve.event)
         if approved is not None:
             return facts_of(approved)

@@ -131,7 +131,7 @@ class PastApi(DatabaseReads):
         known = {found.key, *stage_keys}
         of_flow = [e for e in entries if e.entity in known]
         stages = [stage for stage in stages if stage.key in known]
-        folded = FlowFold(flow, stages, of_flow, members, event, self.config.note_types).fold()
+        folded = FlowFold(flow, stages, of_flow, members, entry, self.config.note_types).fold()
         by_key = {task.key: task for task in tasks}
         past = self._fold_tasks([by_key[key] for key in shown if key in by_key], entries, members, found.key, event)
         return _past_flow(entry, folded, past, len(members.found) > limit)

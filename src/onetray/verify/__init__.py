@@ -15,6 +15,7 @@ from typing import Any
 from onetray.store.base import Snapshot, Store
 from onetray.store.sql_template import SQLITE
 from onetray.verify.checks import COUNTS, EVENTS, Check, Pass, passes
+from onetray.verify.folded import FOLDED, broken_folds
 
 RULES = {
     1: "a task has at most one live lease, and has an owner and a lease exactly while it is assigned or running",
@@ -119,6 +120,10 @@ def look(snapshot: Snapshot, dialect: str, sample: int = 20) -> Findings:
             if not pass_.where or any(findings.checked[table] for table in pass_.where):
                 findings.violations.extend(_violations(snapshot, pass_, sample))
             findings.rules.extend(f"{check.rule} {check.name}" for check in pass_.checks)
+    folds = broken_folds(snapshot, dialect)
+    if folds:
+        findings.violations.append(Violation(FOLDED.rule, FOLDED.name, FOLDED.message, folds[:sample], len(folds)))
+    findings.rules.append(f"{FOLDED.rule} {FOLDED.name}")
     findings.violations.sort(key=lambda v: v.rule)
     return findings
 

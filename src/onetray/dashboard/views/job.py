@@ -40,7 +40,7 @@ TIMED_TASKS = 200
 """The largest flow whose timeline is drawn from the events of its tasks."""
 SUMMARIES = 1_000
 """Of a larger flow: among how many tasks the slowest are looked for."""
-MEMBERS, RELATED, MAX_RESULTS = 50, 10, 20
+MEMBERS, RELATED, MAX_RESULTS = 25, 10, 20
 PATH_EVENTS = 500
 STATES_OF_TAB = {
     "queued": (QUEUED,), "running": HELD, "waiting": PAUSED, "succeeded": (SUCCEEDED,),

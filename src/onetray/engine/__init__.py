@@ -99,13 +99,8 @@ class Engine(EngineApi):
         workers = WorkerApi(tasks, self.tally)
         parts = (
             tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
-<<<<<<< HEAD
             EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), StatisticsApi(*reads),
             PastApi(tasks, flows), OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk,
-=======
-            PastApi(tasks, flows), EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
-            StatisticsApi(*reads), OverviewApi(workers), AuditApi(*reads),
->>>>>>> w-job
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)

@@ -72,15 +72,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         for kind in (
             Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
-<<<<<<< HEAD
             DeclaredFlowSummary, DeclaredStage, Alias, Statistics, StatisticsBucket, Overview, QueueOverview,
             WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker, BulkOperation, BulkOptions,
             Refusal, Interval, Timeline,
-=======
-            DeclaredFlowSummary, DeclaredStage, Alias, Interval, Timeline, Statistics, StatisticsBucket, Overview,
-            QueueOverview,
-            WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker,
->>>>>>> w-job
         )
     },
     "Action": schema_of(Event, count=INTEGER),

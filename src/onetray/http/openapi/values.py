@@ -12,11 +12,7 @@ import orjson
 
 from onetray.domain.bulk import BulkPreview
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
-<<<<<<< HEAD
 from onetray.domain.listing import JobCounts, JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
-=======
-from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
->>>>>>> w-job
 from onetray.domain.overview import AuditPage
 from onetray.domain.past import PastJob
 from onetray.domain.policy import Policy

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+sys.path.insert(0, str(ROOT))
 
-from demo_shop import Shop
 from playwright.sync_api import Browser
 
 from onetray.dashboard.pages import PAGES, load_views
@@ -25,6 +24,7 @@ from onetray.engine.statistics import StatisticsCounter
 from onetray.store import open_store
 from tests.support.browser import DARK, LIGHT, PHONE, browser, in_use, profile, screenshot
 from tests.support.live import serving
+from tools.demo_shop import Shop
 
 WINDOW = {"width": 1280, "height": 860}
 LOOKS = {"light": (WINDOW, LIGHT, 1.5), "dark": (WINDOW, DARK, 1.5), "phone": (PHONE, LIGHT, 2)}

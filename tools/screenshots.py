@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from playwright.sync_api import Browser
 
@@ -26,6 +25,7 @@ from tests.support.browser import DARK, LIGHT, PHONE, browser, in_use, profile, 
 from tests.support.live import serving
 from tools.demo_shop import Shop
 
+ROOT = Path(__file__).parents[1]
 WINDOW = {"width": 1280, "height": 860}
 LOOKS = {"light": (WINDOW, LIGHT, 1.5), "dark": (WINDOW, DARK, 1.5), "phone": (PHONE, LIGHT, 2)}
 SUFFIX = ".webp"

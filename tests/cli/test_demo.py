@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx2
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -175,3 +176,31 @@ def test_the_picture_shows_stages_states_workers_and_events(played: tuple[str, P
     text = out.file.getvalue()  # type: ignore[attr-defined]
     for words in ("classify", "6/6", "dead_lettered 1", "courier-1  killed", "courier-2  holds 0", "worker:courier-"):
         assert words in text
+
+
+def test_the_page_shows_the_demos_jobs_until_the_demo_is_interrupted(tmp_path: Path) -> None:
+    """A browser that fails does not matter."""
+    (tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\nexit 1\n')
+    (tmp_path / "browser").chmod(0o755)
+    demo = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, ONETRAY, "demo", "--page", "--no-input"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1", "BROWSER": str(tmp_path / "browser")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert demo.stdout is not None
+    url = demo.stdout.readline().split()[-1]
+    assert url.startswith("http://127.0.0.1:")
+    wait_until(lambda: (tmp_path / "opened").exists(), 30)
+    assert (tmp_path / "opened").read_text().strip() == url
+    for line in demo.stdout:
+        if "stays at" in line:
+            break
+    page = httpx2.get(url).text
+    assert "parcels" in page
+    assert "courier-1" in page
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=30)
+    assert (demo.returncode, "Traceback" in err) == (0, False), err
+    assert "What to try next" in out

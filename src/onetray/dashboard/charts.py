@@ -45,16 +45,16 @@ def lines(
 ) -> Markup:
     """A line for each class. A bucket without a value is a gap."""
     known = [value for values in series.values() for value in values if value is not None]
-    top, step = max([*known, 1e-9]), width / max(len(labels) - 1, 1)
+    top, step = max([*known, 1e-9]), width / max(len(labels), 1)
     parts = []
     for name, values in series.items():
         for run in _runs(values):
-            points = " ".join(f"{i * step:.2f},{height - 2 - value / top * (height - 4):.2f}" for i, value in run)
-            if len(run) == 1:
-                x, _, y = points.partition(",")
-                parts.append(Markup('<circle class="l-{}" cx="{}" cy="{}" r="1.5"/>').format(name, x, y))
-            else:
-                parts.append(Markup('<polyline class="l-{}" points="{}"/>').format(name, points))
+            spots = [((i + 0.5) * step, height - 2 - value / top * (height - 4)) for i, value in run]
+            if len(spots) == 1:
+                # A point would be invisible.
+                spots = [(spots[0][0] + side * step / 2, spots[0][1]) for side in (-1, 1)]
+            points = " ".join(f"{x:.2f},{y:.2f}" for x, y in spots)
+            parts.append(Markup('<polyline class="l-{}" points="{}"/>').format(name, points))
     return svg(Markup("").join(parts), width, height, title=title, cls="chart lines")
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onetray.cli import CHECK_FAILED
 
+if TYPE_CHECKING:
+    from onetray.app.onetray import Onetray
+
 NEXT = """
 What to try next (in a checkout, use ./go instead of onetray)
+  onetray demo --page                                  watch it in a browser
   onetray demo --keep demo.db                          keep the database of this demo
   onetray jobs list --database sqlite:///demo.db       list its jobs; `jobs tree ID` shows one with its stages
   onetray verify --database sqlite:///demo.db          check every rule on it
@@ -33,8 +37,9 @@ What to try next (in a checkout, use ./go instead of onetray)
     help="Keep the database in this new file. Default: a temporary file, deleted at the end.",
 )
 @click.option("--no-input", is_flag=True, help="Do not ask: approve the stage that needs approval.")
+@click.option("--page", is_flag=True, help="Also serve the dashboard on the demo's jobs, live, until Ctrl-C.")
 @click.pass_context
-def demo(ctx: click.Context, keep: Path | None, no_input: bool) -> None:
+def demo(ctx: click.Context, keep: Path | None, no_input: bool, page: bool) -> None:
     """Watch two workers run a pipeline and a few hundred jobs, while one of the workers is killed.
 
     Takes less than a minute. Exits with 0 only if everything succeeded and the verifier finds no broken rule.
@@ -47,14 +52,15 @@ def demo(ctx: click.Context, keep: Path | None, no_input: bool) -> None:
         raise click.UsageError(f"{keep.parent} is not a directory: --keep needs a new file in an existing one")
     with _exit_on_signals(), tempfile.TemporaryDirectory(prefix="onetray-demo-") as folder:
         succeeded = _run(
-            Path(folder), (keep or Path(folder) / "demo.db").absolute(), ask=not no_input and _is_interactive()
-        )
+            Path(folder), (keep or Path(folder) / "demo.db").absolute(), ask=not no_input and _is_interactive(),
+            page=page,
+        )  # fmt: skip
     if not succeeded:
         ctx.exit(CHECK_FAILED)
     click.echo(NEXT)
 
 
-def _run(folder: Path, database: Path, *, ask: bool) -> bool:
+def _run(folder: Path, database: Path, *, ask: bool, page: bool) -> bool:
     from urllib.parse import quote
 
     from onetray.cli.demo.scenario import Scenario
@@ -65,8 +71,31 @@ def _run(folder: Path, database: Path, *, ask: bool) -> bool:
 
     app.database = f"sqlite:///{quote(str(database))}"
     out = console()
-    with app, DemoWorkers(folder, app.database) as workers, Screen(out, live=out.is_terminal) as screen:
-        return Scenario(app, workers, screen, folder, ask=ask).run()
+    with (
+        app,
+        _page(app) if page else nullcontext() as url,
+        DemoWorkers(folder, app.database) as workers,
+        Screen(out, live=out.is_terminal) as screen,
+    ):
+        succeeded = Scenario(app, workers, screen, folder, ask=ask).run()
+        if url is not None:
+            from onetray.cli.demo.page import wait_for_interrupt
+
+            click.echo(f"\nThe page stays at {url} until Ctrl-C.")
+            wait_for_interrupt()
+        return succeeded
+
+
+@contextmanager
+def _page(app: Onetray) -> Iterator[str]:
+    """Serve the dashboard, print its URL, and open a browser."""
+    from onetray.cli.demo.page import open_browser, serve_page
+    from onetray.cli.options import database_of
+
+    with serve_page(database_of(app)) as url:
+        click.echo(f"The page with all that follows, live: {url}")
+        open_browser(url)
+        yield url
 
 
 def _is_interactive() -> bool:

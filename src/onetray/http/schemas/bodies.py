@@ -182,7 +182,7 @@ class BulkFilters(Strict):
     kind: Name | None = None
     queue: Name | None = None
     correlation_id: Annotated[str, Field(min_length=1), limited_by("key_chars")] | None = None
-    labels: Annotated[dict[Name, Name], Field(max_length=20)] | None = None
+    labels: Annotated[dict[str, Name], Field(max_length=20)] | None = None
     entity: Literal["task", "flow"] | None = None
     priority: Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)] | None = None
     since: Moment | None = None

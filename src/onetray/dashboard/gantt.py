@@ -14,7 +14,22 @@ from onetray.dashboard.charts import svg
 from onetray.dashboard.render import length_of_time
 from onetray.domain.clock import SECOND, utc_text
 from onetray.domain.flow import Stage
-from onetray.domain.lifecycle import DEAD_LETTERED, FAILED, HELD, PARTIAL, QUEUED, RUNNING, STAGE, TASK
+from onetray.domain.lifecycle import (
+    BLOCKED,
+    CREATED,
+    DEAD_LETTERED,
+    FAILED,
+    FLOW_PAUSED,
+    HELD,
+    PARTIAL,
+    PENDING,
+    QUEUED,
+    RUNNING,
+    STAGE,
+    TASK,
+    WAITING,
+    WAITING_INPUT,
+)
 from onetray.domain.listing import MemberSummary
 from onetray.domain.past import Interval, Timeline
 
@@ -24,6 +39,7 @@ QUARTERS = 4
 MAX_LANES, MIN_OF_STAGE = 40, 3
 """How many tasks are shown in all, and at least of each stage."""
 MAX_ATTEMPTS = 20
+COLOURS = {PENDING: QUEUED, CREATED: QUEUED, BLOCKED: WAITING, WAITING_INPUT: WAITING, FLOW_PAUSED: WAITING}
 BAD = (FAILED, DEAD_LETTERED, PARTIAL)
 MS, MINUTE, HOUR, DAY = 1_000, 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
 STEPS = (
@@ -87,10 +103,13 @@ class Gantt(NamedTuple):
         return ["0", *(tick(self.length_us * i // QUARTERS) for i in range(1, QUARTERS + 1))]
 
     @property
-    def states(self) -> list[str]:
-        """The states that occur, for the legend."""
+    def legend(self) -> list[list[str]]:
+        """The states that occur, together those of one colour."""
         lanes = (self.job, *self.attempts, *(lane for g in self.groups for lane in (g.lane, *g.tasks)))
-        return list(dict.fromkeys(span.state for lane in lanes for span in lane.spans))
+        by_colour: dict[str, list[str]] = {}
+        for state in dict.fromkeys(span.state for lane in lanes for span in lane.spans):
+            by_colour.setdefault(COLOURS.get(state, state), []).append(state)
+        return list(by_colour.values())
 
     def draw(self, lane: Lane) -> Markup:
         """The SVG of a lane, over the whole time of the job."""

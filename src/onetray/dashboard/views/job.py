@@ -158,7 +158,8 @@ def _actions(view: View, found: Task | Flow, past: PastJob | None) -> frozenset[
         is_asked = found.ending is not None if isinstance(found, Flow) else found.cancel_requested_at is not None
         actions -= {"cancel"} if is_asked else set()
         actions |= {"hard_cancel"} if isinstance(found, Flow) or found.state in HELD else set()
-    if found.state not in MACHINES[_entity(found)].terminal:
+    is_ending = isinstance(found, Flow) and found.ending is not None
+    if found.state not in MACHINES[_entity(found)].terminal and not is_ending:
         actions.add("priority")
     if isinstance(found, Task) and found.state == QUEUED and found.run_at > view.now:
         actions.add("run_now")

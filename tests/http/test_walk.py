@@ -92,7 +92,6 @@ SEVERAL = {
     "/api/v1/news": set(SCOPES),
     "/api/v1/whoami": set(SCOPES),
     "/ui/logout": set(SCOPES),
-    "/ui/bulk/new": {OPERATE},
     "/mcp": {READ, SUBMIT, WORK, OPERATE},
 }
 """Where one of several scopes will do."""

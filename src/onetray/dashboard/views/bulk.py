@@ -11,7 +11,6 @@ from onetray.dashboard.views.jobs import job_url
 from onetray.domain.bulk import ACTIONS, CANCEL, PRIORITY, REDRIVE
 from onetray.domain.checks import choice
 from onetray.domain.errors import InvalidInput
-from onetray.domain.token import OPERATE
 
 SHOWN = 20
 LISTED = 100
@@ -23,7 +22,7 @@ def bulk(view: View) -> dict[str, Any]:
     return {"operations": view.engine.bulks(limit=LISTED)}
 
 
-@page("/bulk/new", title="Act on many jobs", scope=OPERATE)
+@page("/bulk/new", title="Act on many jobs")
 def bulk_preview(view: View) -> dict[str, Any]:
     """What the action would do, and the form that starts it."""
     action = choice(view.query.text("action", CANCEL), "action", ACTIONS)

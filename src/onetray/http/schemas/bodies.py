@@ -220,7 +220,7 @@ class BulkPreviewBody(Strict):
 class BulkBody(Reasoned):
     """What to do with all jobs that match."""
 
-    model_config = _example(action="cancel", filters={"kind": "send_mail"}, reason="the mail server is down")
+    model_config = _example(action="redrive", canary=10, reason="the mail server is back")
     action: _Action
     filters: BulkFilters = BulkFilters()
     priority: Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)] | None = None

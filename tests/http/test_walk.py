@@ -72,7 +72,11 @@ WRITES = {
         "/v1/jobs/{jobId}", "/v1/jobs/{jobId}/priority", "/v1/jobs/{jobId}/status", "/v1/jobs/{jobId}/user-metadata",
         "/v1/stages/{stageId}/status", "/v1/stages/{stageId}/user-metadata", "/v1/tasks/{taskId}/user-metadata",
         "/ui/queues/{name:path}/pause", "/ui/queues/{name:path}/resume",
+        "/api/v1/bulk", "/api/v1/bulk/{id}/stop", "/api/v1/bulk/{id}/resume", "/api/v1/acts/start_bulk",
+        "/api/v1/acts/stop_bulk", "/api/v1/acts/resume_bulk", "/ui/bulk/start", "/ui/bulk/{id}/stop",
+        "/ui/bulk/{id}/resume", "/ui/dead/{id}/redrive", "/ui/dead/{id}/delete",
     ),
+    READ: ("/api/v1/bulk/preview",),
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""
 OF_WORKERS = frozenset({
@@ -88,6 +92,7 @@ SEVERAL = {
     "/api/v1/news": set(SCOPES),
     "/api/v1/whoami": set(SCOPES),
     "/ui/logout": set(SCOPES),
+    "/ui/bulk/new": {OPERATE},
     "/mcp": {READ, SUBMIT, WORK, OPERATE},
 }
 """Where one of several scopes will do."""

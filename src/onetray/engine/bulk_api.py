@@ -131,12 +131,12 @@ class BulkApi(DatabaseReads):
         self._wake()
         return self.bulk(str(values["id"]), namespace=namespace)
 
-    @read(plain, READ, OPERATE)
+    @read(plain)
     def bulk(self, id: str, *, namespace: str = "default") -> BulkOperation:
         """A bulk operation: how far it is, and how the tasks of its canary do."""
         return self._operation(self._row(id, namespace), watch=True)
 
-    @read(plain, READ, OPERATE)
+    @read(plain)
     def bulks(self, *, unfinished: bool = False, limit: int = 100, namespace: str = "default") -> list[BulkOperation]:
         """The bulk operations of a namespace, newest first; with `unfinished`, those that run or are paused."""
         rows: list[BulkRow] = self._read(

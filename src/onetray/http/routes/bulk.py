@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from onetray.domain.bulk import BulkOperation
 from onetray.domain.errors import Forbidden
-from onetray.domain.token import OPERATE, READ
+from onetray.domain.token import READ
 from onetray.engine.api import EngineApi
-from onetray.http.auth.scopes import Operator, Principal, Reader, allow
+from onetray.http.auth.scopes import Operator, Principal, Reader
 from onetray.http.json_answers import Json, iso_time, to_json
 from onetray.http.native_route import NativeRoute, accepts, own_key, returns
 from onetray.http.openapi import answers
@@ -21,15 +21,13 @@ from onetray.http.services import services_of
 
 router = APIRouter(prefix="/api/v1/bulk", tags=["bulk operations"], route_class=NativeRoute)
 
-ReaderOrOperator = Depends(allow(READ, OPERATE))
-
 
 @router.get("", summary="List bulk operations, newest first", **returns(answers.BULKS))
 async def list_bulk_operations(
     request: Request,
     unfinished: Annotated[bool, Query(description="Only those that run or are paused.")] = False,
     limit: Limit = 100,
-    principal: Principal = ReaderOrOperator,
+    principal: Principal = Reader,
 ) -> Json:
     """The last thousand of the namespace are kept."""
     services = services_of(request)
@@ -74,7 +72,7 @@ async def start_bulk_operation(request: Request, principal: Principal = Operator
 
 
 @router.get("/{id}", summary="Get a bulk operation", **returns(answers.BULK))
-async def get_bulk_operation(request: Request, id: Id, principal: Principal = ReaderOrOperator) -> Json:
+async def get_bulk_operation(request: Request, id: Id, principal: Principal = Reader) -> Json:
     """Returns how far it is, and how the tasks of its canary do."""
     services = services_of(request)
     return Json(_view(await services.read(services.engine.bulk, id, namespace=principal.namespace)))

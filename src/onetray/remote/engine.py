@@ -73,7 +73,7 @@ class RemoteEngine(EngineApi):
 
     store = feed = tokens = http_keys = redaction = NeedsDatabase()
     expire_leases = do_due = sweep = janitor = prunable = prune = prune_notes = retention = NeedsDatabase()
-    on_event = on_batch = tally = undo_claim = declare_keeping_redaction = reserve_key = NeedsDatabase()
+    on_event = on_batch = tally = undo_claim = declare_keeping_redaction = reserve_key = bulk_steps = NeedsDatabase()
 
     @cached_property
     def config(self) -> EngineConfig:  # type: ignore[override]

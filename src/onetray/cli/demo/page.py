@@ -21,7 +21,7 @@ from onetray.config import HttpConfig
 if TYPE_CHECKING:
     from onetray.engine import Engine
 
-START_S, STOP_S = 10.0, 10.0
+START_S, STOP_S = 60.0, 10.0
 THREADS = 4
 
 

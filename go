@@ -24,6 +24,7 @@ help() {
 ./go docs              rewrite the generated blocks in README.md and docs/
 ./go bench [ARGS]      run the benchmarks
 ./go soak [ARGS]       run the soak test
+./go screenshots       take the pictures of the dashboard in docs/images
 ./go python [ARGS]     the project's Python
 ./go lock [ARGS]       compile requirements/*.in again (ARGS go to uv, e.g. --upgrade)
 ./go COMMAND [ARGS]    any other word is a command of onetray, e.g. ./go --help
@@ -162,10 +163,12 @@ lock() {
     done
     if command -v npm >/dev/null; then
         # Without the addresses: they are those of the registry that this machine uses.
-        (cd requirements/npm && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts \
-            --silent --no-audit --no-fund)
+        for folder in npm browser; do
+            (cd "requirements/$folder" && npm install --package-lock-only --omit-lockfile-registry-resolved \
+                --ignore-scripts --silent --no-audit --no-fund)
+        done
     else
-        echo "go: npm is not to be had; requirements/npm stays as it is" >&2
+        echo "go: npm is not to be had; requirements/npm and requirements/browser stay as they are" >&2
     fi
 }
 
@@ -185,6 +188,7 @@ case $command in
     docs) shift && exec python tools/gendocs.py "$@" ;;
     bench) shift && exec python -m benchmarks "$@" ;;
     soak) shift && exec python -m tests.soak "$@" ;;
+    screenshots) shift && exec python tools/screenshots.py "$@" ;;
     lock) shift && lock "$@" ;;
     python) shift && cd -- "$here" && exec python "$@" ;;
     *) cd -- "$here" && exec onetray "$@" ;;

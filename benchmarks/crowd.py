@@ -26,7 +26,14 @@ KIND = "noop"
 STEP = 250_000
 """Copies in one transaction: memory and the log stay small."""
 FAR_S = 10 * 365 * 86_400
-KEYS = {"task": ("key", "job"), "ready": ("task",), "due": ("task",)}
+KEYS = {
+    "task": ("key", "job"),
+    "ready": ("task",),
+    "due": ("task",),
+    "dead_letter": ("task",),
+    "label": ("job",),
+    "waiting": ("key",),
+}
 """The tables that have rows for each job beside the log, and the columns that name it. The first one finds them."""
 MOVE = 1_000
 """Tasks that move together: no more than a row of the log has entries."""
@@ -39,8 +46,8 @@ SERIES = {
     "SELECT i FROM s) AS n",
 }
 _ID = {
-    "postgres": "('00000000-0000-7000-8000-' || lpad((t.key + n.i)::text, 12, '0'))::uuid",
-    "sqlite": "printf('00000000-0000-7000-8000-%012d', t.key + n.i)",
+    "postgres": "('00000000-0000-7000-8000-' || lpad((t.{key} + n.i)::text, 12, '0'))::uuid",
+    "sqlite": "printf('00000000-0000-7000-8000-%012d', t.{key} + n.i)",
 }
 _COLUMNS = {
     "postgres": "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'onetray' "
@@ -79,6 +86,15 @@ def fill(
     clock: Clock | None = None,
 ) -> None:  # fmt: skip
     """Put so many jobs into an empty database, all like the one that `original` makes, at the time of `clock`."""
+    add(store, url, original, count, say, clock)
+    settle(store, url)
+
+
+def add(
+    store: str, url: str, original: Callable[[Engine], None], count: int, say: Callable[[str], None],
+    clock: Clock | None = None,
+) -> None:  # fmt: skip
+    """The same beside what is in the database already. `original` makes the newest task of all."""
     with open_engine(url, clock) as engine:
         if not count:
             return
@@ -98,7 +114,6 @@ def fill(
             say(f"{store}: {last + 1:,} of {count:,} jobs beside")
         execute(_LAST[store].format(counter="entity_key", last=key + count))
         execute(_LAST[store].format(counter="event_id", last=event))
-    settle(store, url)
 
 
 def _log(execute: Execute, store: str, events: list[Any], event: int, key: int, first: int, last: int) -> int:
@@ -123,8 +138,12 @@ def _columns(execute: Execute, store: str, table: str) -> list[str]:
 
 
 def _copies(store: str, table: str, columns: list[str], key: int, first: int, last: int, events: str) -> str:
-    own = {"id": _ID[store], "events": events} if table == "task" else {}
-    shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | own
+    own = {
+        "task": {"id": _ID[store].format(key="key"), "events": events},
+        # By default the id of the task.
+        "dead_letter": {"correlation_id": f"CAST({_ID[store].format(key='task')} AS text)"},
+    }
+    shifted = {column: f"t.{column} + n.i" for column in KEYS[table]} | own.get(table, {})
     values = ", ".join(shifted.get(column, f"t.{column}") for column in columns)
     return (
         f"INSERT INTO onetray.{table} ({', '.join(columns)}) SELECT {values} FROM onetray.{table} AS t "

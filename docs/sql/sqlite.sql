@@ -136,17 +136,75 @@ FROM breaker AS br JOIN kind AS k ON k.key = br.kind JOIN namespace AS n ON n.ke
     JOIN policy AS p ON p.key = k.policy
 WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
 
+-- name: insert_bulk
+INSERT INTO bulk (id, ns, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at,
+    most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+VALUES (:id, :ns, :action, :filters, :options, :reason, :state, :at, :by, :at, NULL, :most, :canary, :place, 0, 0, 0, 0,
+    '[]', '[]')
+ON CONFLICT (id) DO NOTHING RETURNING 1;
+
+-- name: prune_bulks
+DELETE FROM bulk WHERE ns = :ns AND finished_at IS NOT NULL AND created_at < (
+    SELECT min(o.created_at) FROM (
+        SELECT x.created_at FROM bulk AS x WHERE x.ns = :ns ORDER BY x.created_at DESC LIMIT :keep) AS o);
+
+-- name: bulk_by_id
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE o.id = :id AND n.name = :namespace;
+
+-- name: list_bulks
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE n.name = :namespace AND (CAST(:unfinished AS integer) = 0 OR o.finished_at IS NULL)
+ORDER BY o.created_at DESC, o.id DESC LIMIT :limit;
+
+-- name: next_bulk
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE o.finished_at IS NULL AND o.state = :state ORDER BY o.updated_at, o.id LIMIT 1;
+
+-- name: lock_bulk
+SELECT o.place FROM bulk AS o WHERE o.id = :id AND o.state = :state AND o.place = :place AND o.done = :done
+    AND o.refused = :refused
+;
+
+-- name: wait_for_bulk
+-- row: BulkRow(id, ns, namespace, action, filters, options, reason, state, created_at, created_by, updated_at, finished_at, most, canary, place, done, repeated, refused, skipped, refusals, canary_ids)
+SELECT CAST(o.id AS text) AS id, o.ns, n.name AS namespace, o.action, o.filters, o.options, o.reason, o.state, o.created_at,
+    o.created_by, o.updated_at, o.finished_at, o.most, o.canary, o.place, o.done, o.repeated, o.refused, o.skipped,
+    o.refusals, o.canary_ids
+FROM bulk AS o JOIN namespace AS n ON n.key = o.ns WHERE o.id = :id AND o.ns = :ns;
+
+-- name: advance_bulk
+UPDATE bulk SET place = :place, done = done + :done, repeated = repeated + :repeated, refused = refused + :refused,
+    skipped = skipped + :skipped, refusals = :refusals, canary_ids = :canary_ids, state = :state, updated_at = :at,
+    finished_at = :finished_at
+WHERE id = :id;
+
+-- name: set_bulk_state
+UPDATE bulk SET state = :state, updated_at = :at, finished_at = :finished_at WHERE id = :id;
+
+-- name: states_of_tasks
+SELECT t.state FROM task AS t WHERE t.id IN (SELECT value FROM json_each(:ids));
+
 -- name: insert_dead_letter
 INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
-    b.correlation_id, b.trace_id, b.payload_hash FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash FROM json_each(:batch)) AS b;
+    b.correlation_id, b.trace_id, b.payload_hash, b.kind, b.error_class, b.pattern FROM (SELECT value ->> 0 AS key, value ->> 1 AS ns, value ->> 2 AS at, value ->> 3 AS reason_code, value ->> 4 AS stage, value ->> 5 AS last_error, value ->> 6 AS attempts, value ->> 7 AS last_owner, value ->> 8 AS last_lease_expires_at, value ->> 9 AS correlation_id, value ->> 10 AS trace_id, value ->> 11 AS payload_hash, value ->> 12 AS kind, value ->> 13 AS error_class, value ->> 14 AS pattern FROM json_each(:batch)) AS b;
 
 -- name: copy_letters
 INSERT INTO dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
-    d.correlation_id, d.trace_id, d.payload_hash
+    d.correlation_id, d.trace_id, d.payload_hash, d.kind, d.error_class, d.pattern
 FROM dead_letter AS d JOIN (SELECT value ->> 0 AS key, value ->> 1 AS task FROM json_each(:batch)) AS b ON d.task = b.task;
 
 -- name: facts_for_dead_letter
@@ -169,9 +227,16 @@ UPDATE dead_letter SET successor = b.successor FROM (SELECT value ->> 0 AS succe
 SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM dead_letter AS d JOIN task AS t ON t.key = d.task
-    JOIN namespace AS n ON n.key = d.ns
-    LEFT JOIN task AS s ON s.key = d.successor
-WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit;
+    JOIN namespace AS n ON n.key = +d.ns
+    LEFT JOIN task AS s ON s.key = d.successor WHERE n.name = :namespace ORDER BY d.task DESC LIMIT :limit;
+
+-- name: dead_letter_of_task
+-- row: DeadLetter(task_id, created_at, reason_code, stage, last_error, attempts, last_owner, last_lease_expires_at, correlation_id, trace_id, payload_hash, successor_id)
+SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
+    d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task
+    JOIN namespace AS n ON n.key = +d.ns
+    LEFT JOIN task AS s ON s.key = d.successor WHERE t.id = :id AND n.name = :namespace;
 
 -- name: spec_of
 -- row: TaskToCopy(key, id, queue, kind, policy, priority, max_attempts, correlation_id, trace, payload, name, spawned_by, metadata, tracestate, context, idempotency_key)
@@ -1499,6 +1564,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -1515,6 +1581,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
@@ -1522,38 +1589,61 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
 ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs
-SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
 
 -- name: nth_job
-SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
@@ -1570,6 +1660,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -1588,6 +1679,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
@@ -1595,46 +1687,73 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
 ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs_of_correlation
-SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
 
 -- name: nth_job_of_correlation
-SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
     JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
     UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
     UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs_of_correlation
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
+    UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT a.key FROM task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
+    UNION SELECT c.key FROM flow AS c WHERE c.correlation_id = :correlation_id
+    UNION SELECT own.key FROM task AS own WHERE own.id = :id AND own.correlation_id IS NULL) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
 
 -- name: list_jobs_labelled
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
@@ -1645,11 +1764,13 @@ SELECT * FROM (
     t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
     CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
 FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
@@ -1662,11 +1783,13 @@ UNION ALL SELECT * FROM (
     f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
     (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
 FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
@@ -1674,42 +1797,198 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
 ORDER BY 1 DESC LIMIT :limit;
 
 -- name: total_jobs_labelled
-SELECT count(*) FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
 
 -- name: nth_job_labelled
-SELECT j.key FROM (SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
-    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
-    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l JOIN namespace AS m ON m.key = l.ns
-    WHERE m.name = :namespace AND l.name = :label AND l.value = :labelled) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs_labelled
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
+
+-- name: span_labelled
+SELECT l.job FROM label AS l
+WHERE l.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND l.name = :label AND l.value = :labelled
+    AND l.job <= :upto
+ORDER BY l.job DESC LIMIT 1 OFFSET :size;
+
+-- name: list_jobs_of_keys
+-- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
+SELECT * FROM (
+    SELECT t.key AS key, 'task' AS entity, CAST(t.id AS text) AS id, n.name AS namespace, k.name AS kind, q.name AS queue,
+    t.state AS state, t.attempts AS attempts, t.max_attempts AS max_attempts, 0 AS stages, 0 AS stages_open,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.started_at AS started_at, t.finished_at AS finished_at,
+    t.owner AS owner, coalesce(t.correlation_id, CAST(t.id AS text)) AS correlation_id, t.priority AS priority,
+    CAST(NULL AS text) AS ending, (SELECT i.alias FROM alias AS i WHERE i.key = t.key) AS alias
+FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
+    CAST(NULL AS text) AS queue, f.state AS state, 0 AS attempts, 0 AS max_attempts, f.stages AS stages,
+    f.stages_open AS stages_open, f.created_at AS created_at, f.updated_at AS updated_at, f.started_at AS started_at,
+    f.finished_at AS finished_at, CAST(NULL AS text) AS owner, f.correlation_id AS correlation_id,
+    f.priority AS priority, CASE WHEN f.finished_at IS NULL THEN f.ending END AS ending,
+    (SELECT i.alias FROM alias AS i WHERE i.key = f.key) AS alias
+FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit;
+
+-- name: total_jobs_of_keys
+SELECT count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j;
+
+-- name: nth_job_of_keys
+SELECT j.key FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset;
+
+-- name: states_of_jobs_of_keys
+SELECT j.state, count(*) FROM (SELECT t.key, t.state FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.kind
+    JOIN queue AS q ON q.key = t.queue WHERE t.key IN (SELECT value FROM json_each(:keys)) AND t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
+    JOIN kind AS k ON k.key = f.kind WHERE f.key IN (SELECT value FROM json_each(:keys)) AND n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
+    AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
+    AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
+    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
+    AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
+        WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.key > :after AND f.key <= :upto) AS j GROUP BY j.state;
+
+-- name: jobs_of_ids
+SELECT t.job FROM task AS t WHERE t.id IN (SELECT value FROM json_each(:ids))
+UNION SELECT f.key FROM flow AS f WHERE f.id IN (SELECT value FROM json_each(:ids));
+
+-- name: jobs_of_id_range
+SELECT * FROM (
+    SELECT t.job FROM task AS t WHERE t.id >= :low AND t.id <= :high AND t.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    ORDER BY t.id DESC LIMIT :limit) AS a
+UNION SELECT * FROM (
+    SELECT f.key FROM flow AS f WHERE f.id >= :low AND f.id <= :high AND f.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    ORDER BY f.id DESC LIMIT :limit) AS b;
+
+-- name: jobs_of_name
+SELECT * FROM (
+    SELECT t.key FROM task AS t WHERE t.correlation_id = :text AND t.stage IS NULL AND t.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) LIMIT :limit
+) AS a
+UNION SELECT * FROM (
+    SELECT f.key FROM flow AS f WHERE f.correlation_id = :text AND f.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) LIMIT :limit) AS b
+UNION SELECT coalesce((SELECT m.job FROM task AS m WHERE m.key = i.key), i.key) FROM alias AS i
+    WHERE i.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND i.alias = :text;
+
+-- name: kinds_with_text
+SELECT k.key FROM kind AS k JOIN namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace AND replace(lower(k.name), lower(:text), '') <> lower(k.name) ORDER BY k.key LIMIT :limit;
 
 -- name: sorted_jobs
 -- row: JobSummary(key, entity, id, namespace, kind, queue, state, attempts, max_attempts, stages, stages_open, created_at, updated_at, started_at, finished_at, owner, correlation_id, priority, ending, alias)
@@ -1724,6 +2003,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
     UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
@@ -1737,6 +2017,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
 ) AS j WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
@@ -1757,6 +2038,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND t.updated_at >= :updated_since AND t.updated_at < :updated_until
     UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
@@ -1771,6 +2053,7 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted) AND f.updated_at >= :updated_since AND f.updated_at < :updated_until
 ) AS j WHERE CAST(:aliased AS integer) IS NULL OR CASE WHEN j.alias IS NULL THEN 0 ELSE 1 END = :aliased
@@ -1789,6 +2072,7 @@ FROM task AS t JOIN namespace AS n ON n.key = t.ns JOIN kind AS k ON k.key = t.k
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
     UNION ALL SELECT f.key AS key, 'flow' AS entity, CAST(f.id AS text) AS id, n.name AS namespace, k.name AS kind,
@@ -1802,9 +2086,17 @@ FROM flow AS f JOIN namespace AS n ON n.key = f.ns AND f.deleted_at IS NULL
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state IN (SELECT value FROM json_each(:states)))
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind IN (SELECT value FROM json_each(:kinds)))
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value IN (SELECT value FROM json_each(:labels))) = :labels_wanted)
 ) AS j GROUP BY j.state;
+
+-- name: labels_of_jobs
+-- row: JobLabel(id, name, value)
+SELECT CAST(t.id AS text) AS id, l.name, l.value FROM task AS t JOIN label AS l ON l.job = t.key
+WHERE t.id IN (SELECT value FROM json_each(:ids)) AND t.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+UNION ALL SELECT CAST(f.id AS text), l.name, l.value FROM flow AS f JOIN label AS l ON l.job = f.key
+WHERE f.id IN (SELECT value FROM json_each(:ids)) AND f.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) ORDER BY 1, 2;
 
 -- name: key_of_job
 SELECT t.key FROM task AS t JOIN namespace AS n ON n.key = t.ns WHERE t.id = :id AND n.name = :namespace
@@ -1899,17 +2191,26 @@ WHERE f.id IN (SELECT value FROM json_each(:ids)) AND n.name = :namespace AND f.
         SELECT o.correlation_id FROM flow AS o WHERE o.id IN (SELECT value FROM json_each(:ids))));
 
 -- name: dead_groups
--- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven)
-SELECT k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
-    substr(d.last_error ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
-    min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven
-FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
-    JOIN namespace AS n ON n.key = d.ns WHERE n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
-    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
-    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
-    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')))
-GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit;
+-- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven, example_id)
+SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, nullif(g.pattern, '') AS message, g.count,
+    g.oldest_at, g.newest_at, g.redriven, (SELECT CAST(t.id AS text) FROM task AS t WHERE t.key = g.example) AS example_id FROM (
+    SELECT d.kind, d.reason_code, d.error_class, d.pattern, count(*) AS count, min(d.created_at) AS oldest_at,
+        max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
+    FROM dead_letter AS d WHERE d.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM kind AS w WHERE w.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+) AS g JOIN kind AS k ON k.key = g.kind ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit;
+
+-- name: dead_groups_with_text
+-- row: DeadGroup(kind, reason_code, error_class, message, count, oldest_at, newest_at, redriven, example_id)
+SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, nullif(g.pattern, '') AS message, g.count,
+    g.oldest_at, g.newest_at, g.redriven, (SELECT CAST(t.id AS text) FROM task AS t WHERE t.key = g.example) AS example_id FROM (
+    SELECT d.kind, d.reason_code, d.error_class, d.pattern, count(*) AS count, min(d.created_at) AS oldest_at,
+        max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
+    FROM dead_letter AS d WHERE d.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace)
+    AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM kind AS w WHERE w.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')) GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+) AS g JOIN kind AS k ON k.key = g.kind ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit;
 
 -- name: list_letters
 -- row: DeadLetterSummary(key, id, kind, reason_code, error_class, message, attempts, created_at, successor_id, flow_id, flow_finished_at)
@@ -1918,12 +2219,53 @@ SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, d
     (SELECT CAST(s.id AS text) FROM task AS s WHERE s.key = d.successor) AS successor_id,
     CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
-    JOIN namespace AS n ON n.key = d.ns LEFT JOIN flow AS f ON f.key = t.job
-WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    JOIN namespace AS n ON n.key = +d.ns LEFT JOIN flow AS f ON f.key = t.job WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM kind AS w WHERE w.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
+
+-- name: list_letters_alike
+-- row: DeadLetterSummary(key, id, kind, reason_code, error_class, message, attempts, created_at, successor_id, flow_id, flow_finished_at)
+SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, d.last_error ->> 'class' AS error_class,
+    d.last_error ->> 'message' AS message, d.attempts, d.created_at,
+    (SELECT CAST(s.id AS text) FROM task AS s WHERE s.key = d.successor) AS successor_id,
+    CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
+FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = +d.ns LEFT JOIN flow AS f ON f.key = t.job WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    AND d.pattern = :group_pattern AND d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM kind AS w WHERE w.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) ORDER BY d.task LIMIT :limit OFFSET :offset;
+
+-- name: count_letters
+SELECT count(*) FROM (SELECT d.task FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = +d.ns WHERE d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM kind AS w WHERE w.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) LIMIT :most) AS c;
+
+-- name: count_letters_alike
+SELECT count(*) FROM (
+    SELECT d.task FROM dead_letter AS d JOIN task AS t ON t.key = d.task JOIN kind AS k ON k.key = t.kind
+    JOIN namespace AS n ON n.key = +d.ns WHERE d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    AND d.pattern = :group_pattern AND d.task > :after AND n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task IN (SELECT value FROM json_each(:keys)))
+    AND (CAST(:kind AS text) IS NULL OR d.kind = (SELECT w.key FROM kind AS w WHERE w.ns = (SELECT o.key FROM namespace AS o WHERE o.name = :namespace) AND w.name = :kind)) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:any_kind AS integer) = 1 OR k.name IN (SELECT value FROM json_each(:kinds))) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
+    AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM queue AS w WHERE w.ns = d.ns AND w.name = :queue))
+    AND (CAST(:error AS text) IS NULL OR replace((d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message')), :error, '') <> (d.last_error ->> 'class' || ': ' || (d.last_error ->> 'message'))) LIMIT :most) AS c;
+
+-- name: group_of_letter
+-- row: LetterGroupRow(ns, kind, reason_code, error_class, pattern)
+SELECT d.ns, d.kind, d.reason_code, d.error_class, d.pattern FROM dead_letter AS d
+    JOIN task AS t ON t.key = d.task JOIN namespace AS n ON n.key = d.ns
+WHERE t.id = :id AND n.name = :namespace;
 
 -- name: count_prunable
 -- row: Prunable(tasks, flows)

@@ -47,6 +47,8 @@ RELEASED = {
     (16, POSTGRES): "24236edf60e0ea4b14294cf286dacac8df4b5160e14fb65a1277a752ed2c96d4",
     (17, SQLITE): "6eb64db759995449664d6fbb2ef07f71b54d2624ac6a919806a276196b6ab139",
     (17, POSTGRES): "b68eae3837320d45c0031ca532658ceec21ea9ccebfe80445238eeb5d08e6d39",
+    (18, SQLITE): "9a9bc43b24cfdd696493f134bc13cab1bace2d97d09499ecb05c3f6741a66f3f",
+    (18, POSTGRES): "5aeb6eae735a903c2399d9e1e3259b56025836e249a2e0fcaaf352347e735fc9",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

@@ -23,6 +23,20 @@ def recent_node() -> str:
     return _installed()
 
 
+def node_with_npm() -> tuple[str, list[str]]:
+    """A Node executable, and the command that is its npm."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node and npm and _major_version(node) >= 18:
+        return node, [npm]
+    node = _installed()
+    return node, [node, str(CACHE / "lib" / WHEEL / "lib/node_modules/npm/bin/npm-cli.js")]
+
+
+def _major_version(node: str) -> int:
+    answer = subprocess.run([node, "-p", "process.versions.node"], capture_output=True, text=True, check=True)
+    return int(answer.stdout.partition(".")[0])
+
+
 def _installed() -> str:
     executable = CACHE / "lib" / WHEEL / "bin/node"
     CACHE.mkdir(parents=True, exist_ok=True)

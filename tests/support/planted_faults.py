@@ -391,9 +391,17 @@ STORE = (
     Fault(
         name="late-commit-passed-over",
         harm="On PostgreSQL a task that is committed while a later one is claimed waits for up to ten seconds.",
-        file="store/postgres_tx.py",
+        file="store/low_water.py",
         old="min([place, *(newer if missed else ())])",
         new="place",
+        look_in=("load/test_claims_in_a_worn_queue.py",),
+    ),
+    Fault(
+        name="unlocked-task-passed-over",
+        harm="On PostgreSQL a task that a claim locked and did not take waits for up to ten seconds.",
+        file="store/postgres_tx.py",
+        old="low is not None and (left or not committed)",
+        new="low is not None and False",
         look_in=("load/test_claims_in_a_worn_queue.py",),
     ),
     Fault(

@@ -1,8 +1,8 @@
 """Which process of the run gets which tests next: the longest first, so that nobody is left with them at the end.
 
 The tests of a file go to one process, so that what they share is made once. Tests that wait for processes of their own
-share nothing and take long: they go one by one. How long each takes is in tests/durations.txt, which
-`./go test --save-durations` writes.
+share nothing and take long: they go one by one. Those in a browser go together, so that a run starts one browser. How
+long each takes is in tests/durations.txt, which `./go test --save-durations` writes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 ROOT = Path(__file__).parents[2]
 DURATIONS = ROOT / "tests/durations.txt"
 ONE_BY_ONE = ("tests/load/", "tests/crash/", "tests/docs/", "tests/worker/", "tests/property/test_walks")
+TOGETHER = "tests/browser"
 SHORT_S = 1.0
 """What takes less is not in the list. It fills the gaps at the end."""
 
@@ -35,8 +36,10 @@ class LongestFirst(LoadScopeScheduling):
 
 
 def unit_of(nodeid: str) -> str:
-    """What goes to one process: the file of a test, or the test itself."""
+    """What goes to one process: the file of a test, the test itself, or all tests in a browser."""
     path = nodeid.split("::")[0]
+    if path.startswith(f"{TOGETHER}/"):
+        return TOGETHER
     return nodeid if path.startswith(ONE_BY_ONE) and not _has_shared_fixtures(path) else path
 
 

@@ -51,3 +51,7 @@ def test_what_took_longest_begins_first_and_what_is_not_known_comes_last() -> No
 def test_tests_of_a_file_share_a_process_unless_they_wait_for_processes_of_their_own() -> None:
     assert schedule.unit_of(f"{LONG}::test_a[x::y]") == LONG
     assert schedule.unit_of(f"{WAITS}::test_a[x]") == f"{WAITS}::test_a[x]"
+
+
+def test_all_tests_in_a_browser_share_a_process() -> None:
+    assert schedule.unit_of("tests/browser/test_a.py::test_a[x]") == schedule.unit_of("tests/browser/test_b.py::test_b")

@@ -37,6 +37,7 @@ Exit codes:
 COMMANDS = {
     "audit": "onetray.cli.overview",
     "breakers": "onetray.cli.queues",
+    "bulk": "onetray.cli.bulk",
     "completion": "onetray.cli.completion",
     "config": "onetray.cli.config",
     "dead": "onetray.cli.dead",
@@ -67,6 +68,7 @@ COMMANDS = {
 SUMMARIES = {
     "audit": "List what people have done, newest first.",
     "breakers": "List circuit breakers; open and close one.",
+    "bulk": "List, watch, stop and resume operations on many jobs.",
     "completion": "Print a shell completion script.",
     "config": "Print each setting and its source.",
     "dead": "List dead letters and redrive them.",

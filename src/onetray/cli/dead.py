@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onetray.cli import CHECK_FAILED, Absent
+from onetray.cli.bulk import print_started
 from onetray.cli.completion import complete_dead, complete_kinds
 from onetray.cli.format import age, counted, moment
 from onetray.cli.jobs.act import print_result
@@ -125,6 +126,13 @@ def show(id: str, database: str, namespace: str, as_json: bool) -> None:
 @click.option("--all", "all_", is_flag=True, help="Every letter that matches the filters; without filters, every one.")
 @click.option("--delay", metavar="AGE", type=age, default=0.0, help="Run no sooner than after this time: 90s, 15m, 2h.")
 @click.option("--keep-attempts", is_flag=True, help="Count the attempts so far against the budget of the new task.")
+@click.option("--background", is_flag=True, help="With --all: let the janitors do it, and return. See `onetray bulk`.")
+@click.option(
+    "--canary",
+    type=click.IntRange(1, 1_000),
+    metavar="N",
+    help="With --all: redrive N in the background, then pause. See how they do: `onetray bulk show`.",
+)
 @yes_option
 @common
 @click.pass_context
@@ -137,6 +145,8 @@ def redrive(
     all_: bool,
     delay: float,
     keep_attempts: bool,
+    background: bool,
+    canary: int | None,
     yes: bool,
     database: str,
     namespace: str,
@@ -152,6 +162,8 @@ def redrive(
     filters: dict[str, Any] = {"kind": kind, "reason": reason, "error": error}
     if (id is None) != all_ or (id is not None and any(filters.values())):
         raise click.UsageError("pass one ID, or --all with any of --kind, --reason and --error")
+    if not all_ and (background or canary is not None):
+        raise click.UsageError("--background and --canary need --all: an ID names one letter")
     with opened(database) as engine:
         if id is not None:
             located = engine.locate(id, among=("task",), namespace=namespace)
@@ -166,6 +178,13 @@ def redrive(
             return
         if total:
             confirm(f"Redrive {counted(total, 'dead letter')}?", yes)
+        if background or canary is not None:
+            started = engine.start_bulk(
+                "redrive", {name: value for name, value in filters.items() if value is not None}, delay_s=delay,
+                keep_attempts=keep_attempts, canary=canary, by=options["actor_name"], namespace=namespace,
+            )  # fmt: skip
+            print_started(started, as_json)
+            return
         with progress_bar("redriving", total) as step:
             outcome = _redrive_all(engine, filters, namespace, options, step)
     _print_outcome(outcome, as_json)
@@ -184,16 +203,16 @@ class Outcome:
 def _redrive_all(
     engine: EngineApi, filters: dict[str, Any], namespace: str, options: dict[str, Any], step: Callable[[int], None]
 ) -> Outcome:
-    from onetray.domain.commands import Redrive
+    from onetray.domain.bulk import BulkOptions, belongs_to_ended_flow, redrive_command
 
+    how = BulkOptions(delay_s=options.pop("delay_s"), keep_attempts=options.pop("keep_attempts"))
     outcome = Outcome()
     for page in _pages(engine, filters, namespace):
-        # Such a redrive makes a new flow. Whether it includes the other letters depends on the flow's roll-up.
-        of_ended_flows = [letter for letter in page if letter.flow_finished_at is not None]
+        of_ended_flows = [letter for letter in page if belongs_to_ended_flow(letter)]
         outcome.left += len(of_ended_flows)
         outcome.flows |= {letter.flow_id for letter in of_ended_flows if letter.flow_id is not None}
-        letters = [letter for letter in page if letter.flow_finished_at is None]
-        commands = [Redrive(task=x.id, namespace=namespace, **options) for x in letters]
+        letters = [letter for letter in page if not belongs_to_ended_flow(letter)]
+        commands = [redrive_command(letter, how, namespace=namespace, **options) for letter in letters]
         for letter, verdict in zip(letters, engine.run(commands), strict=True):
             if verdict.error is None:
                 outcome.redriven += 1

@@ -151,8 +151,11 @@ MACHINES = {m.entity: m for m in (TASK, STAGE, FLOW)}
 QUEUE_PAUSED, QUEUE_RESUMED = "queue.paused", "queue.resumed"
 BREAKER_OPENED, BREAKER_CLOSED = "breaker.opened", "breaker.closed"
 TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
+BULK_STARTED, BULK_RESUMED, BULK_STOPPED, BULK_FINISHED = ABOUT_BULK = (
+    "bulk.started", "bulk.resumed", "bulk.stopped", "bulk.finished",
+)  # fmt: skip
 ABOUT_TOKENS = (TOKEN_CREATED, TOKEN_REVOKED)
 """Only administrators read these through a server."""
-AUDIT_TYPES = (QUEUE_PAUSED, QUEUE_RESUMED, BREAKER_OPENED, BREAKER_CLOSED, *ABOUT_TOKENS)
+AUDIT_TYPES = (QUEUE_PAUSED, QUEUE_RESUMED, BREAKER_OPENED, BREAKER_CLOSED, *ABOUT_BULK, *ABOUT_TOKENS)
 NO_ENTITY = 0
 """The key of their entity: no task, stage or flow has it."""

@@ -63,6 +63,15 @@ class JobSummary:
     """The id that its submitter has chosen."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobLabel:
+    """A label of a job."""
+
+    id: str
+    name: str
+    value: str
+
+
 class StagePage(NamedTuple):
     """Stages of any flows, newest first, and the cursor of the next page; None on the last page."""
 
@@ -88,6 +97,13 @@ class JobPage(NamedTuple):
     before: int | None
     total: int | None = None
     """How many match the filters, up to a million; None unless it was requested."""
+
+
+class JobCounts(NamedTuple):
+    """How many jobs are in each state, and whether all jobs were counted: a count ends early if it takes too long."""
+
+    states: dict[str, int]
+    is_complete: bool
 
 
 class JobStatus(NamedTuple):
@@ -189,6 +205,8 @@ class DeadGroup:
     oldest_at: int
     newest_at: int
     redriven: int
+    example_id: str
+    """The task of its oldest letter: `dead_lines(alike=…)` lists the letters of the group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,11 @@ from onetray.engine.api import EngineApi
 from onetray.engine.audit_api import AuditApi
 from onetray.engine.batch import run_batch
 from onetray.engine.batch_context import BatchContext
+from onetray.engine.bulk_api import BulkApi
+from onetray.engine.bulk_steps import BulkSteps
 from onetray.engine.caller_tx import submit_within
 from onetray.engine.committer import Committer, Watcher
+from onetray.engine.dead_letter_api import DeadLetterApi
 from onetray.engine.declared_flow_api import DeclaredFlowApi
 from onetray.engine.event_api import EventApi
 from onetray.engine.flow_api import FlowApi
@@ -90,11 +93,14 @@ class Engine(EngineApi):
         tasks, flows = TaskApi(*reads), FlowApi(*reads)
         self._lists, self._kinds = ListApi(flows), KindApi(*reads)
         self._declared = DeclaredFlowApi(self._kinds)
+        self._letters = DeadLetterApi(flows)
+        self._bulk = BulkApi(self._lists, self._letters)
+        self._bulk.on_start.append(self._start_bulk_now)
         workers = WorkerApi(tasks, self.tally)
         parts = (
             tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
-            PastApi(tasks, flows), EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
-            StatisticsApi(*reads), OverviewApi(workers), AuditApi(*reads),
+            EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context), StatisticsApi(*reads),
+            PastApi(tasks, flows), OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk,
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
@@ -231,8 +237,8 @@ class Engine(EngineApi):
     ) -> janitor.Janitor:
         """A thread that sweeps whenever something is due. Call its `start`; closing the engine stops it.
 
-        It also counts events for `statistics`, and deletes notes after their TTL. With `retention_s` it deletes jobs,
-        too, of one namespace or of all, that long after their end.
+        It also carries out bulk operations, counts events for `statistics`, and deletes notes after their TTL. With
+        `retention_s` it deletes jobs, too, of one namespace or of all, that long after their end.
         """
         retention = None if retention_s is None else self.retention(retention_s, namespace=namespace)
         notes = OldNotes(self.store, _check_prunable(self.config.note_types), self.config.note_ttl_s)
@@ -241,10 +247,14 @@ class Engine(EngineApi):
         def sweep() -> int:
             return self.sweep() + notes.step() + self.tally.step() + statistics.step()
 
-        new = janitor.Janitor(sweep, due.next_in_s, every_s, retention, self.store.outage)
+        new = janitor.Janitor(sweep, due.next_in_s, every_s, retention, self.store.outage, self.bulk_steps())
         self.wake.on_due.append(lambda at: new.sweep_within(due.in_s(at)))
         self._janitors.append(new)
         return new
+
+    def bulk_steps(self) -> BulkSteps:
+        """Carries out bulk operations step by step, for a loop of your own. The janitor has one."""
+        return BulkSteps(self._lists, self._letters, self._rng)
 
     @property
     def has_janitor(self) -> bool:
@@ -258,6 +268,10 @@ class Engine(EngineApi):
             return Retention(self.store, keep_s)
         text(namespace, "namespace", self.config.limits.name_chars)
         return Retention(self.store, keep_s, lambda: self.store.names.namespace(namespace))
+
+    def _start_bulk_now(self) -> None:
+        for running in self._janitors:
+            running.start_bulk_now()
 
     def _context(self, tx: Tx, size: int) -> BatchContext:
         return BatchContext(tx, size, self._rng, self.config.limits)

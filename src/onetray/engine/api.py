@@ -21,8 +21,10 @@ from onetray.domain.system_commands import DeadLetterIt
 from onetray.domain.task import Assignment, Receipt, Verdict
 from onetray.domain.verbs import check_command, command_of
 from onetray.engine.audit_api import AuditApi
+from onetray.engine.bulk_api import BulkApi
 from onetray.engine.caller_tx import require_submits
 from onetray.engine.committer import CommandExecutor
+from onetray.engine.dead_letter_api import DeadLetterApi
 from onetray.engine.declared_flow_api import DeclaredFlowApi
 from onetray.engine.event_api import EventApi
 from onetray.engine.flow_api import FlowApi
@@ -283,14 +285,17 @@ class EngineApi(ABC):
     at = PastApi.at
     audit = AuditApi.audit
     breakers = WorkerApi.breakers
+    bulk = BulkApi.bulk
+    bulks = BulkApi.bulks
     by_alias = JobApi.by_alias
     close_breaker = WorkerApi.close_breaker
     context = FlowApi.context
     context_by_id = FlowApi.context_by_id
     contexts = FlowApi.contexts
-    dead_groups = ListApi.dead_groups
+    count_by_state = ListApi.count_by_state
+    dead_groups = DeadLetterApi.dead_groups
     dead_letters = TaskApi.dead_letters
-    dead_lines = ListApi.dead_lines
+    dead_lines = DeadLetterApi.dead_lines
     declared_flow = DeclaredFlowApi.declared_flow
     declared_flows = DeclaredFlowApi.declared_flows
     delete_job = JobApi.delete_job
@@ -317,6 +322,7 @@ class EngineApi(ABC):
     job_status = JobApi.job_status
     jobs = ListApi.jobs
     kinds = ListApi.kinds
+    labels_of = JobApi.labels_of
     last_checkpoint = WorkerApi.last_checkpoint
     locate = ListApi.locate
     logs = TaskApi.logs
@@ -331,10 +337,12 @@ class EngineApi(ABC):
     percentages = FlowApi.percentages
     policy_of = KindApi.policy_of
     position = TaskApi.position
+    preview_bulk = BulkApi.preview_bulk
     progress = FlowApi.progress
     progress_of = WorkerApi.progress_of
     prune_jobs = UpkeepApi.prune_jobs
     queues = ListApi.queues
+    resume_bulk = BulkApi.resume_bulk
     resume_queue = KindApi.resume_queue
     retried = ListApi.retried
     sorted_jobs = ListApi.sorted_jobs
@@ -346,6 +354,8 @@ class EngineApi(ABC):
     stages_of_flows = FlowApi.stages_of_flows
     tasks_of_stages = FlowApi.tasks_of_stages
     stages = FlowApi.stages
+    start_bulk = BulkApi.start_bulk
+    stop_bulk = BulkApi.stop_bulk
     task = TaskApi.task
     tasks = TaskApi.tasks
     timeline = PastApi.timeline

@@ -107,6 +107,36 @@ def _run_commands(
     return batch.verdicts
 
 
+def run_beside(
+    store: Store,
+    commands: Sequence[Command],
+    rng: random.Random,
+    names_ttl_s: float,
+    limits: Limits,
+    begin: Callable[[Tx], bool],
+    end: Callable[[Tx, list[Verdict]], None],
+) -> list[Verdict] | None:
+    """Run the commands in one transaction with what the caller reads first and writes last.
+
+    Returns None if `begin` returns False: then nothing is done.
+    """
+    trust_reports, flows = True, set[int]()
+    while True:
+        specs = intern(store.names, commands, names_ttl_s)
+        drafts = intern_flows(store.names, commands, names_ttl_s)
+        try:
+            with store.transaction() as tx:
+                if not begin(tx):
+                    return None
+                batch = BatchContext(tx, len(commands), rng, limits)
+                batch.drafts = drafts
+                run_in_batch(batch, commands, specs, drafts, trust_reports, flows)
+                end(tx, batch.verdicts)
+            return batch.verdicts
+        except FlowUnlocked as e:
+            trust_reports, flows = False, flows | e.flows
+
+
 def run_in_batch(
     batch: BatchContext,
     commands: Sequence[Command],

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import orjson
 
@@ -19,6 +20,7 @@ from onetray.domain.errors import Unavailable
 from onetray.domain.system_commands import EndCancel, Expire, Promote, SystemCommand, TimeOut
 from onetray.engine.batch import HANDLERS
 from onetray.engine.batch_context import BatchContext
+from onetray.engine.bulk_steps import IDLE_S, BulkSteps
 from onetray.engine.deletion import delete_step
 from onetray.engine.flows.advance import continue_opening, continue_step, settle
 from onetray.engine.flows.verbs import approval_is_due, time_out_flow
@@ -278,29 +280,36 @@ class Janitor:
 
     def __init__(
         self, sweep: Callable[[], int], next_in_s: Callable[[], float], every_s: float = 1.0,
-        retention: Retention | None = None, outage: Outage | None = None,
+        retention: Retention | None = None, outage: Outage | None = None, bulk: BulkSteps | None = None,
     ) -> None:  # fmt: skip
         self._sweep, self._next_in_s, self._every_s = sweep, next_in_s, every_s
         self._outage = outage or Outage()
-        # In its own thread: due rows must not wait for it.
-        self._pruner = (
-            None
-            if retention is None
-            else Janitor(_step_of(retention), lambda: retention.rest_s, ROUND_S, outage=self._outage)
-        )
+        # Each in its own thread: due rows must not wait for them.
+        self._pruner = None if retention is None else self._beside(retention, ROUND_S)
+        self._bulk = None if bulk is None else self._beside(bulk, IDLE_S)
         self._changed = threading.Condition()
         self._sweep_at = float("-inf")
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="onetray-janitor", daemon=True)
 
+    def _beside(self, steps: Steps, every_s: float) -> Janitor:
+        return Janitor(_step_of(steps), lambda: steps.rest_s, every_s, outage=self._outage)
+
     def start(self) -> None:
         self._thread.start()
-        if self._pruner is not None:
-            self._pruner.start()
+        for beside in (self._pruner, self._bulk):
+            if beside is not None:
+                beside.start()
+
+    def start_bulk_now(self) -> None:
+        """Look for bulk operations at once."""
+        if self._bulk is not None:
+            self._bulk.sweep_within(0)
 
     def stop(self) -> None:
-        if self._pruner is not None:
-            self._pruner.stop()
+        for beside in (self._pruner, self._bulk):
+            if beside is not None:
+                beside.stop()
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -343,11 +352,19 @@ class Janitor:
         return self._every_s
 
 
-def _step_of(retention: Retention) -> Callable[[], int]:
-    """A sweep that runs one step of the retention. Returns 0, so that the loop pauses after it."""
+class Steps(Protocol):
+    """Work that is done in steps: after each, wait for `rest_s`."""
+
+    rest_s: float
+
+    def step(self) -> object: ...
+
+
+def _step_of(steps: Steps) -> Callable[[], int]:
+    """A sweep that runs one step. Returns 0, so that the loop pauses after it."""
 
     def sweep() -> int:
-        retention.step()
+        steps.step()
         return 0
 
     return sweep

@@ -13,7 +13,7 @@ from onetray.domain.checks import MAX_ROWS, alias_text, listed, optional_text, t
 from onetray.domain.errors import NotFound
 from onetray.domain.flow import Flow, Stage
 from onetray.domain.lifecycle import FLOW, PARTIAL, SUCCEEDED, TASK
-from onetray.domain.listing import Alias, JobDetails, JobStatus
+from onetray.domain.listing import Alias, JobDetails, JobLabel, JobStatus
 from onetray.domain.machine import USER
 from onetray.domain.task import Event, LogLine, Task
 from onetray.domain.token import READ, WORK
@@ -50,6 +50,12 @@ class JobApi(DatabaseReads):
             return JobStatus(FLOW.entity, flow.id, flow.key, flow.state, None, flow.started_at, flow.actions)
         except NotFound:
             raise NotFound(f"there is no job {job}", job=job) from None
+
+    @read(by_owner)
+    def labels_of(self, ids: Sequence[str], *, namespace: str = "default") -> list[JobLabel]:
+        """The labels of these jobs, by id and name."""
+        wanted = [task_id(id_, "ids") for id_ in listed(ids, "ids", 0, MAX_ROWS)]
+        return self._read("labels_of_jobs", ids=wanted, namespace=namespace) if wanted else []
 
     @read(plain, READ, WORK)
     def by_alias(self, alias: str, *, namespace: str = "default") -> Alias:

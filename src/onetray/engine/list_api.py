@@ -15,8 +15,7 @@ from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, NotFound
 from onetray.domain.lifecycle import FLOW, MACHINES, STAGE, TASK
 from onetray.domain.listing import (
-    DeadGroup,
-    DeadLetterSummary,
+    JobCounts,
     JobPage,
     JobSummary,
     Located,
@@ -26,15 +25,16 @@ from onetray.domain.listing import (
     StagePage,
     TaskPage,
 )
-from onetray.domain.task import REASON_CODES, json_of
+from onetray.domain.task import json_of
 from onetray.engine.flow_api import FlowApi, tasks_of_rows
+from onetray.engine.job_search import keys_of_ids, keys_of_text
 from onetray.engine.list_scan import ListScan, Statements
 from onetray.engine.pending_writes import RUN
-from onetray.engine.reads import DatabaseReads, kind_filters, read
+from onetray.engine.reads import DatabaseReads, read
 from onetray.redaction.answers import by_owner, of_page, plain
 
-GROUP_MESSAGE_CHARS = 80
-"""Dead letters are grouped by this many first characters of their message."""
+COUNT_S = 0.02
+"""How long a count by state may take, apart from its last read."""
 NEWEST = 1_000
 """`locate` searches the newest ids of each entity for a part of an id."""
 MIN_PART_CHARS = 6
@@ -45,11 +45,16 @@ LABEL_SEPARATOR = "\x1f"
 ENTITIES = tuple(MACHINES)
 JOB_ENTITIES = (TASK.entity, FLOW.entity)
 JOB_STATES = tuple(dict.fromkeys((*TASK.states, *FLOW.states)))
-JOBS = Statements("list_jobs", "total_jobs", "nth_job", "newest_before")
-OF_CORRELATION = Statements("list_jobs_of_correlation", "total_jobs_of_correlation", "nth_job_of_correlation")
-LABELLED = Statements("list_jobs_labelled", "total_jobs_labelled", "nth_job_labelled")
-STAGES = Statements("find_stages", "total_stages", "nth_stage", "newest_stage")
-TASKS = Statements("find_tasks", "total_tasks", "nth_task", "newest_task")
+JOBS = Statements("list_jobs", "total_jobs", "nth_job", "states_of_jobs", newest="newest_before")
+OF_CORRELATION = Statements(
+    "list_jobs_of_correlation", "total_jobs_of_correlation", "nth_job_of_correlation", "states_of_jobs_of_correlation"
+)
+LABELLED = Statements(
+    "list_jobs_labelled", "total_jobs_labelled", "nth_job_labelled", "states_of_jobs_labelled", span="span_labelled"
+)
+OF_KEYS = Statements("list_jobs_of_keys", "total_jobs_of_keys", "nth_job_of_keys", "states_of_jobs_of_keys")
+STAGES = Statements("find_stages", "total_stages", "nth_stage", newest="newest_stage")
+TASKS = Statements("find_tasks", "total_tasks", "nth_task", newest="newest_task")
 TASKS_OF_STAGE = Statements("find_tasks_of_stage", "total_tasks_of_stage", "nth_task_of_stage")
 _FULL_ID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}")
 
@@ -75,6 +80,8 @@ class ListApi(DatabaseReads):
         priority: int | None = None,
         since: int = 0,
         until: int | None = None,
+        ids: Sequence[str] = (),
+        text: str | None = None,
         before: int | None = None,
         page: int | None = None,
         limit: int = 100,
@@ -82,16 +89,78 @@ class ListApi(DatabaseReads):
     ) -> JobPage:
         """Single tasks and flows, newest first. A page may be short: the list ends when its `before` is None.
 
+        `text` finds the jobs that have it as their correlation id or alias, or whose id begins with it (at least eight
+        characters; the id of a task of a flow finds the flow): the newest thousand. If there is none, it finds the jobs
+        whose kind or flow name contains it.
+
         `page` counts pages of `limit` jobs from 1, and fills them. `total` counts all jobs, up to a million.
         """
+        scan = self._scan(
+            namespace, states, kind, queue, correlation_id, labels, entity, priority, since, until, ids, text
+        )
+        return JobPage(*scan.slice(before, limit, page, total)) if scan else JobPage([], None, 0 if total else None)
+
+    @read(plain)
+    def count_by_state(
+        self,
+        *,
+        namespace: str = "default",
+        states: Sequence[str] = (),
+        kind: str | None = None,
+        queue: str | None = None,
+        correlation_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        entity: str | None = None,
+        priority: int | None = None,
+        since: int = 0,
+        until: int | None = None,
+        ids: Sequence[str] = (),
+        text: str | None = None,
+    ) -> JobCounts:
+        """How many jobs are in each state, of those that the filters of `jobs` select, the newest first.
+
+        A count of many jobs ends early: see `is_complete`. `job_counts` counts all, however long that takes.
+        """
+        scan = self._scan(
+            namespace, states, kind, queue, correlation_id, labels, entity, priority, since, until, ids, text
+        )
+        return JobCounts(*scan.states(COUNT_S)) if scan else JobCounts({}, True)
+
+    def _scan(
+        self,
+        namespace: str,
+        states: Sequence[str],
+        kind: str | None,
+        queue: str | None,
+        correlation_id: str | None,
+        labels: Mapping[str, str] | None,
+        entity: str | None,
+        priority: int | None,
+        since: int,
+        until: int | None,
+        ids: Sequence[str],
+        text: str | None,
+    ) -> ListScan | None:
+        """The shortest scan for these filters; None if nothing can match."""
         filters = self._job_filters(namespace, states, kind, queue, labels, entity, priority, since, until)
-        statements = JOBS
-        if correlation_id is not None:
+        statements, keys = JOBS, keys_of_ids(self._read, ids) if ids else None
+        if text is not None:
+            found, kinds = keys_of_text(self._read, text, namespace, self.config.limits.key_chars)
+            if not found and not kinds:
+                return None
+            if found:
+                keys = found if keys is None else keys & found
+            else:
+                filters |= {"kinds": kinds, "any_kind": 0}
+        if keys is not None:
+            statements, filters = OF_KEYS, {**filters, "keys": sorted(keys)}
+        elif correlation_id is not None:
             statements, filters = OF_CORRELATION, filters | self._correlation_filters(correlation_id)
         elif labels:
-            label, labelled = next(iter(labels.items()))
+            (label, labelled), *others = labels.items()
             statements, filters = LABELLED, {**filters, "label": label, "labelled": labelled}
-        return JobPage(*ListScan(self._read, statements, filters, since).slice(before, limit, page, total))
+            filters |= self._label_filters(dict(others))
+        return ListScan(self._read, statements, filters, since, until)
 
     @read(plain)
     def job_counts(
@@ -167,6 +236,7 @@ class ListApi(DatabaseReads):
             **self._state_filters(states, JOB_STATES), "namespace": namespace, **self._time_filters(since, until),
             "kind": optional_text(kind, "kind", self.config.limits.name_chars), "entity": entity, "priority": priority,
             "queue": optional_text(queue, "queue", self.config.limits.name_chars), **self._label_filters(labels or {}),
+            "kinds": [], "any_kind": 1,
         }  # fmt: skip
 
     def _correlation_filters(self, correlation_id: str) -> dict[str, Any]:
@@ -338,43 +408,6 @@ class ListApi(DatabaseReads):
         """The kinds of a namespace by name: those that workers have declared, and those of jobs."""
         return [name for (name,) in self._read("list_kinds", namespace=namespace, limit=limit)]
 
-    @read(by_owner)
-    def dead_groups(
-        self,
-        *,
-        kind: str | None = None,
-        reason: str | None = None,
-        error: str | None = None,
-        redriven: bool = False,
-        limit: int = 100,
-        namespace: str = "default",
-    ) -> list[DeadGroup]:
-        """Dead letters by kind, reason and error, the largest group first."""
-        filters = self._dead_letter_filters(kind, reason, error, redriven)
-        return self._read("dead_groups", namespace=namespace, limit=limit, chars=GROUP_MESSAGE_CHARS, **filters)
-
-    @read(by_owner)
-    def dead_lines(
-        self,
-        *,
-        kind: str | None = None,
-        reason: str | None = None,
-        error: str | None = None,
-        redriven: bool = False,
-        flow: str | None = None,
-        kinds: Sequence[str] = (),
-        queue: str | None = None,
-        after: int = 0,
-        limit: int = 100,
-        offset: int = 0,
-        namespace: str = "default",
-    ) -> list[DeadLetterSummary]:
-        """Dead letters, oldest first. Pass the last key as `after` to get the next page. `error` is a part of
-        "Class: message"; `kinds` are several kinds, `flow` is the id of a flow."""
-        filters = self._dead_letter_filters(kind, reason, error, redriven, kinds, flow, namespace, queue)
-        whole(offset, "offset", 0, FAR_US)
-        return self._read("list_letters", namespace=namespace, after=after, limit=limit, offset=offset, **filters)
-
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""
         seconds(older_than_s, "older_than_s")
@@ -385,29 +418,6 @@ class ListApi(DatabaseReads):
                 return Prunable(0, 0)
         now = self.store.now()
         return self._read("count_prunable", before=max(now - int(older_than_s * SECOND), 0), now=now, ns=ns)[0]
-
-    def _dead_letter_filters(
-        self,
-        kind: str | None,
-        reason: str | None,
-        error: str | None,
-        redriven: bool,
-        kinds: Sequence[str] = (),
-        flow: str | None = None,
-        namespace: str = "default",
-        queue: str | None = None,
-    ) -> dict[str, Any]:
-        if reason is not None:
-            choice(reason, "reason", REASON_CODES)
-        return {
-            "kind": optional_text(kind, "kind", self.config.limits.name_chars),
-            "reason": reason,
-            "error": optional_text(error, "error", self.config.limits.reason_chars),
-            "redriven": int(redriven),
-            "queue": optional_text(queue, "queue", self.config.limits.name_chars),
-            **kind_filters(kinds, self.config.limits.name_chars),
-            "job": None if flow is None else self._flows.flow(flow, namespace=namespace, raw=True).key,
-        }
 
     def _label_filters(self, labels: Mapping[str, str]) -> dict[str, Any]:
         if not isinstance(labels, Mapping):

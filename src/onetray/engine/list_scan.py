@@ -5,6 +5,8 @@ Owns how a long scan is split into short reads. No index covers the filters: a s
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +18,15 @@ from onetray.store.base import Rows
 if TYPE_CHECKING:
     from onetray.domain.listing import JobSummary
     from onetray.engine.api import EngineApi
+    from onetray.engine.list_api import ListApi
 
 SCAN = 20_000
 """How many keys one read scans at most. It stays short even if almost nothing matches, or if a PostgreSQL without
 statistics reads and sorts the whole span."""
+LISTED_SPAN = 5_000
+"""How many entries of an index one read looks up at most."""
+COUNTED_STATES = 10_000
+"""How many keys one read of a count by state scans at most."""
 COUNTED_SPAN = 100_000
 """How many keys one read counts at most."""
 MAX_TOTAL = 1_000_000
@@ -30,15 +37,18 @@ MAX_KEY_AGE_US = 3600 * SECOND
 
 
 class Statements(NamedTuple):
-    """The statements of a list: its rows, the number of its items, the key of its nth item, its newest key.
+    """The statements of a list: its rows, the number of its items, the key of its nth item, their numbers by state.
 
-    A list that is found by an index is read in one span: it needs no newest key.
+    `newest` is its newest key up to another one, `span` the key before a span of so many items. A list that is found by
+    an index and is short has neither: it is read in one span.
     """
 
     rows: str
     total: str
     nth: str
+    states: str = ""
     newest: str | None = None
+    span: str | None = None
 
 
 class Slice(NamedTuple):
@@ -53,9 +63,15 @@ class ListScan:
     """One list with its filters."""
 
     def __init__(
-        self, read: Callable[..., Rows], statements: Statements, filters: dict[str, Any], since: int = 0
+        self,
+        read: Callable[..., Rows],
+        statements: Statements,
+        filters: dict[str, Any],
+        since: int = 0,
+        until: int | None = None,
     ) -> None:
-        self._read, self._statements, self._filters, self._since = read, statements, filters, since
+        self._read, self._statements, self._filters = read, statements, filters
+        self._since, self._until = since, until
 
     def slice(self, before: int | None, limit: int, page: int | None, total: bool) -> Slice:
         whole(limit, "limit", 1, MAX_ROWS)
@@ -108,17 +124,42 @@ class ListScan:
                 return MAX_TOTAL
         return total
 
+    def states(self, within_s: float) -> tuple[dict[str, int], bool]:
+        """The numbers of items by state, and whether all were counted. It stops in time, but counts one span."""
+        numbers: Counter[str] = Counter()
+        ends_at = time.monotonic() + within_s
+        for after, upto in self._spans(COUNTED_STATES):
+            found = self._read(self._statements.states, after=after, upto=upto, **self._filters)
+            numbers.update({state: int(number) for state, number in found})
+            if time.monotonic() >= ends_at:
+                return dict(numbers), after == 0
+        return dict(numbers), True
+
     def _count(self, after: int, upto: int) -> int:
         ((count,),) = self._read(self._statements.total, after=after, upto=upto, **self._filters)
         return int(count)
 
     def _spans(self, size: int, before: int = FAR_US) -> Iterator[tuple[int, int]]:
         """Ranges of keys below a cursor, downwards, as far as the items are not older than `since`."""
-        if self._statements.newest is None:
+        if self._statements.span is not None:
+            yield from self._spans_by_index(size, before)
+        elif self._statements.newest is not None:
+            yield from self._spans_by_key(self._statements.newest, size, before)
+        else:
             yield 0, before - 1
-            return
+
+    def _spans_by_index(self, size: int, before: int) -> Iterator[tuple[int, int]]:
+        """Ranges that contain at most so many entries of an index."""
         upto = before - 1
-        while top := self._read(self._statements.newest, upto=upto):
+        while upto:
+            rows = self._read(self._statements.span, upto=upto, size=min(size, LISTED_SPAN), **self._filters)
+            after = int(rows[0][0]) if rows else 0
+            yield after, upto
+            upto = after
+
+    def _spans_by_key(self, newest: str, size: int, before: int) -> Iterator[tuple[int, int]]:
+        upto = self._first_key(newest, before - 1)
+        while top := self._read(newest, upto=upto):
             upto, created_at = top[0]
             if created_at < self._since - MAX_KEY_AGE_US:
                 return
@@ -126,23 +167,49 @@ class ListScan:
             yield after, upto
             upto = after
 
+    def _first_key(self, newest: str, upto: int) -> int:
+        """A key above which all items are newer than `until`: found by halving, as keys rise with time."""
+        if self._until is None:
+            return upto
+        too_new = self._until + MAX_KEY_AGE_US
+        top = self._read(newest, upto=upto)
+        if not top or top[0][1] <= too_new:
+            return upto
+        low, high = 0, int(top[0][0])
+        while high - low > SCAN:
+            middle = (low + high) // 2
+            found = self._read(newest, upto=middle)
+            if found and found[0][1] > too_new:
+                high = int(found[0][0])
+            else:
+                low = middle
+        return high
+
 
 WALK_READS = 20
 """Reads per page of a list: most jobs of the database may belong to other namespaces, or match no filter."""
 
 
 def walk_jobs(
-    engine: EngineApi, namespace: str, before: int | None, limit: int, **filters: Any
+    engine: EngineApi | ListApi,
+    namespace: str,
+    before: int | None,
+    limit: int,
+    *,
+    within_s: float = float("inf"),
+    **filters: Any,
 ) -> tuple[list[JobSummary], int | None]:
     """A page of jobs, newest first, and the key to continue before; None after the last page.
 
-    The page may be short, but it is not the last one unless the key is None. Filters: see `engine.jobs`.
+    The page may be short, but it is not the last one unless the key is None. Filters: see `engine.jobs`. After
+    `within_s` no further read begins.
     """
     jobs: list[JobSummary] = []
+    ends_at = time.monotonic() + within_s
     for _ in range(WALK_READS):
         page = engine.jobs(namespace=namespace, before=before, limit=limit - len(jobs), **filters)
         before = page.before
         jobs += page.jobs
-        if len(jobs) == limit or before is None:
+        if len(jobs) == limit or before is None or time.monotonic() >= ends_at:
             break
     return jobs, before

@@ -155,6 +155,8 @@ class TaskApi(DatabaseReads):
     def dead_letters(
         self, task: str | None = None, *, namespace: str = "default", limit: int = 100
     ) -> list[DeadLetter]:
-        id_ = None if task is None else task_id(task)
-        rows = self._read("dead_letters", id=id_, namespace=namespace, limit=limit)
+        if task is None:
+            rows = self._read("dead_letters", namespace=namespace, limit=limit)
+        else:
+            rows = self._read("dead_letter_of_task", id=task_id(task), namespace=namespace)
         return [replace(row, last_error=json_of(row.last_error)) for row in rows]

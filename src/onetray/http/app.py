@@ -26,6 +26,7 @@ from onetray.http.observe.request_log import RequestLog
 from onetray.http.route_index import RouteIndex
 from onetray.http.routes import (
     aliases,
+    bulk,
     commands,
     dead_letters,
     docs,
@@ -61,6 +62,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     stages.router,
     aliases.router,
     dead_letters.router,
+    bulk.router,
     queues.router,
     overview.router,
     flow_definitions.router,

@@ -27,6 +27,11 @@ def of_page(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) 
     return type(answer)(redaction.redacted(answer[0]), *answer[1:])
 
 
+def of_preview(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer has dead letters, each of which names its job."""
+    return replace(answer, letters=redaction.redacted(answer.letters))
+
+
 def of_task(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
     """The values belong to the task that the arguments name."""
     return redaction.redacted(answer, arguments["task"].lower())

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import orjson
 
 from onetray.domain.flow import Context, Flow, FlowError, MemberReport, Progress, Stage
-from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobSummary, MemberSummary
+from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobLabel, JobSummary, MemberSummary
 from onetray.domain.policy import Policy
 from onetray.domain.redactor import HIDDEN, Paths, Secrets, in_flow
 from onetray.domain.task import Blocker, DeadLetter, Event, LogLine, Task, TaskProgress, value_of
@@ -49,11 +49,12 @@ USER_FIELDS: dict[type, tuple[str, ...]] = {
     Blocker: ("message", "held_by", "facts"),
     Context: ("payload", "label"),
     JobSummary: (),
+    JobLabel: ("name", "value"),
 }
 """The fields of each type with content from users. A value of any other type raises TypeError."""
 OWNER_FIELD: dict[type, str] = {
     Task: "id", Flow: "id", Stage: "flow_id", Event: "job_id", DeadLetter: "task_id", DeadLetterSummary: "id",
-    MemberSummary: "id", Context: "flow_id", JobSummary: "id",
+    MemberSummary: "id", Context: "flow_id", JobSummary: "id", JobLabel: "id",
 }  # fmt: skip
 """The field with the id of the job, task or flow that a value belongs to. For other types the caller passes the id."""
 MARK = '"redact":["'

@@ -14,6 +14,7 @@ from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
     Dependency,
+    JobLabel,
     JobSummary,
     MemberSummary,
     Prunable,
@@ -24,7 +25,8 @@ from onetray.domain.task import DeadLetter, Holding, LogLine, TaskProgress
 
 VALUES = (
     Alias, Context, DeadGroup, DeadLetter, DeadLetterSummary, DeclaredFlowSummary, Dependency, Holding,
-    JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress, WaitingItem,
+    JobLabel, JobSummary, LogLine, MemberReport, MemberSummary, Prunable, QueueDepth, TaskProgress,
+    WaitingItem,
 )  # fmt: skip
 
 
@@ -273,6 +275,42 @@ class WorkerTasksRow(NamedTuple):
     name: str
     running: int
     claimed: int
+
+
+class BulkRow(NamedTuple):
+    """The columns that become a `BulkOperation`, and where its next step continues."""
+
+    id: str
+    ns: int
+    namespace: str
+    action: str
+    filters: str
+    options: str
+    reason: str | None
+    state: str
+    created_at: int
+    created_by: str
+    updated_at: int
+    finished_at: int | None
+    most: int | None
+    canary: int | None
+    place: int
+    done: int
+    repeated: int
+    refused: int
+    skipped: int
+    refusals: str
+    canary_ids: str
+
+
+class LetterGroupRow(NamedTuple):
+    """What a dead letter has in common with those of its group."""
+
+    ns: int
+    kind: int
+    reason_code: str
+    error_class: str
+    pattern: str
 
 
 class TokenRow(NamedTuple):

@@ -121,6 +121,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "after_in_stage": "t.stage = :stage AND t.key > :after",
         "in_span": "t.stage = :stage AND t.key > :after AND t.key <= :upto",
         "for_update_of_task": "",
+        "for_update_of_bulk": "",
         "skip_locked": "",
         "skip_locked_r": "",
         "skip_locked_t": "",
@@ -176,6 +177,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "in_span": "(t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) "
         "AND t.stage IS NOT NULL",
         "for_update_of_task": "FOR NO KEY UPDATE OF task",
+        "for_update_of_bulk": "FOR UPDATE OF o",
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_r": "FOR UPDATE OF r SKIP LOCKED",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",

@@ -5,7 +5,6 @@ Each calls one verb of the engine for a task and another for a flow; the engine 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,13 +12,11 @@ import click
 from onetray.cli import Refused
 from onetray.cli.completion import complete_jobs
 from onetray.cli.format import counted
-from onetray.cli.jobs.bulk import NOT_SUCCEEDED, OPEN, Bulk, bulk_options, check_selection, run_bulk
+from onetray.cli.jobs.bulk import Bulk, bulk_options, check_selection, run_bulk
 from onetray.cli.options import acting_user, common, confirm, json_value, opened, yes_option
 from onetray.cli.output import jsonable, print_json
 
 if TYPE_CHECKING:
-    from onetray.domain.commands import Command
-    from onetray.domain.listing import JobSummary
     from onetray.domain.task import Task
 
 JOB = ("task", "flow")
@@ -44,25 +41,24 @@ def cancel(
     With --all, it cancels every open job that matches the filters: it lists the first ones, and asks. If interrupted,
     run it again for the rest.
     """
-    from onetray.domain.commands import Cancel
-    from onetray.domain.flow_commands import CancelFlow
+    from onetray.domain.bulk import BulkOptions
 
     check_selection(id, all_, options)
-    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason, "hard": hard}
+    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
     with opened(database) as engine:
         if id is None:
-            bulk = Bulk("cancel", "cancelling", OPEN, by_entity(Cancel, CancelFlow, fields))
+            bulk = Bulk("cancel", "cancel", "cancelling", BulkOptions(hard=hard), fields)
             run_bulk(engine, bulk, options, namespace, as_json)
             return
         located = engine.locate(id, among=JOB, namespace=namespace)
         if located.entity == "task":
-            print_result(engine.cancel(located.id, **fields), as_json)
+            print_result(engine.cancel(located.id, hard=hard, **fields), as_json)
             return
         counts = engine.progress(located.id, namespace=namespace).counts
         if counts.total > counts.done:
             question = f"Cancel the flow {located.id} with {counted(counts.total - counts.done, 'open task')}?"
             confirm(question, options["yes"])
-        print_result(engine.cancel_flow(located.id, **fields), as_json)
+        print_result(engine.cancel_flow(located.id, hard=hard, **fields), as_json)
 
 
 @click.command(short_help="Pause a flow.")
@@ -124,8 +120,7 @@ def retry(
     succeeded only partly (or is in a state that --state names): it lists the first ones, and asks. If interrupted, run
     it again for the rest: what was retried once is not retried twice.
     """
-    from onetray.domain.commands import Redrive
-    from onetray.domain.flow_commands import RetryFlow
+    from onetray.domain.bulk import BulkOptions
 
     check_selection(id, all_, options)
     if id is None and from_stage is not None:
@@ -133,7 +128,7 @@ def retry(
     fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
     with opened(database) as engine:
         if id is None:
-            bulk = Bulk("retry", "retrying", NOT_SUCCEEDED, by_entity(Redrive, RetryFlow, fields), once=True)
+            bulk = Bulk("retry", "retry", "retrying", BulkOptions(), fields)
             run_bulk(engine, bulk, options, namespace, as_json)
             return
         located = engine.locate(id, among=JOB, namespace=namespace)
@@ -159,20 +154,19 @@ def priority(
     With --all and without an ID, it sets the priority of every open job that matches the filters: it lists the first
     ones, and asks. The filter --priority is the priority before.
     """
-    from onetray.domain.commands import SetPriority
-    from onetray.domain.flow_commands import SetFlowPriority
+    from onetray.domain.bulk import BulkOptions
 
     id_, number = _id_and_number(words)
     check_selection(id_, all_, options)
-    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason, "priority": number}
+    fields: dict[str, Any] = {**acting_user(), "namespace": namespace, "cause": reason}
     with opened(database) as engine:
         if id_ is None:
-            bulk = Bulk("prioritize", "prioritizing", OPEN, by_entity(SetPriority, SetFlowPriority, fields))
+            bulk = Bulk("priority", "prioritize", "prioritizing", BulkOptions(priority=number), fields)
             run_bulk(engine, bulk, options, namespace, as_json)
             return
         located = engine.locate(id_, among=JOB, namespace=namespace)
         change = engine.set_priority if located.entity == "task" else engine.set_flow_priority
-        print_result(change(located.id, **fields), as_json)
+        print_result(change(located.id, priority=number, **fields), as_json)
 
 
 def _id_and_number(words: tuple[str, ...]) -> tuple[str | None, int]:
@@ -182,11 +176,6 @@ def _id_and_number(words: tuple[str, ...]) -> tuple[str | None, int]:
         return words[0] if len(words) == 2 else None, int(words[-1])
     except ValueError:
         raise click.UsageError(f"{words[-1]!r} is not a whole number: pass ID and NUMBER") from None
-
-
-def by_entity(of_task: Any, of_flow: Any, fields: dict[str, Any]) -> Callable[[JobSummary], Command]:
-    """A function that makes the command for a job: one for a single task, another one for a flow."""
-    return lambda job: of_task(task=job.id, **fields) if job.entity == "task" else of_flow(job.id, **fields)
 
 
 @click.command(short_help="Replace the metadata of a job.")

@@ -1,6 +1,7 @@
 """`onetray jobs cancel --all`, `retry --all` and `priority --all`: one command on every job that matches the filters.
 
-Owns the preview, the batches and the counts. The engine decides about each job.
+Owns the preview, the batches and the counts. The engine decides about each job. With --background the engine's janitors
+carry it out: see `onetray bulk`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from onetray.cli.jobs.filters import filter_options, filters_of, is_filtered
 from onetray.cli.jobs.reads import print_jobs
 from onetray.cli.options import confirm, yes_option
 from onetray.cli.output import print_json, progress_bar
-from onetray.domain.lifecycle import CANCELLED, DEAD_LETTERED, FAILED, FLOW, PARTIAL, TASK
 
 if TYPE_CHECKING:
-    from onetray.domain.commands import Command
+    from onetray.domain.bulk import BulkOptions
     from onetray.domain.listing import JobSummary
     from onetray.engine.api import EngineApi
 
@@ -29,13 +29,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 BATCH = 500
 PREVIEW = 10
 REFUSALS = 20
-OPEN = tuple(dict.fromkeys((*TASK.open_states, *FLOW.open_states)))
-NOT_SUCCEEDED = (FAILED, DEAD_LETTERED, PARTIAL, CANCELLED)
 
 
 def bulk_options(command: Function) -> Function:
-    """--all with the filters of `jobs list`, --dry-run and --yes."""
+    """--all with the filters of `jobs list`, --dry-run, --background and --yes."""
     command = yes_option(command)
+    command = click.option(
+        "--background", is_flag=True, help="With --all: let the janitors do it, and return. See `onetray bulk`."
+    )(command)
     command = click.option("--dry-run", is_flag=True, help="With --all: change nothing, print what matches.")(command)
     command = filter_options(command)
     return click.option("--all", "all_", is_flag=True, help="Every job that matches the filters, instead of one.")(
@@ -47,21 +48,37 @@ def check_selection(id_: str | None, all_: bool, options: dict[str, Any]) -> Non
     """Raise UsageError unless the command names one job, or passes --all."""
     if (id_ is None) != all_:
         raise click.UsageError("pass the ID of one job, or --all with any of the filters of `onetray jobs list`")
-    if not all_ and (is_filtered(options) or options["dry_run"]):
-        raise click.UsageError("filters and --dry-run need --all: an ID names one job")
+    if not all_ and (is_filtered(options) or options["dry_run"] or options["background"]):
+        raise click.UsageError("filters, --dry-run and --background need --all: an ID names one job")
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
     """What to do with the matching jobs."""
 
+    action: str
+    """An action of domain/bulk.py."""
     verb: str
     doing: str
-    states: tuple[str, ...]
-    """The states of jobs to take if --state names none."""
-    command_of: Callable[[JobSummary], Command]
-    once: bool = False
-    """Whether to leave out jobs that were retried before."""
+    options: BulkOptions
+    fields: dict[str, Any]
+    """The fields that all commands have: namespace, actor and cause."""
+
+    @property
+    def once(self) -> bool:
+        """Whether to leave out jobs that were retried before."""
+        return self.action == "retry"
+
+    def start(self, engine: EngineApi, filters: dict[str, Any]) -> None:
+        """Start it in the background."""
+        from onetray.cli.bulk import print_started
+
+        options = self.options
+        started = engine.start_bulk(
+            self.action, filters, priority=options.priority, hard=options.hard, reason=self.fields["cause"],
+            by=self.fields["actor_name"], namespace=self.fields["namespace"],
+        )  # fmt: skip
+        print_started(started, click.get_current_context().params["as_json"])
 
 
 @dataclass(slots=True)
@@ -78,10 +95,12 @@ class Outcome:
 
 def run_bulk(engine: EngineApi, bulk: Bulk, options: dict[str, Any], namespace: str, as_json: bool) -> None:
     """Show what matches, ask, and run the command on each job. Exits with 1 if some were refused."""
+    from onetray.domain.bulk import DEFAULT_STATES
+
     ctx, now = click.get_current_context(), engine.now()
     # Jobs that are submitted from now on are not meant: the retried ones among them.
     filters = filters_of(options, now, namespace)
-    filters["states"] = filters["states"] or bulk.states
+    filters["states"] = filters["states"] or DEFAULT_STATES[bulk.action]
     filters["until"] = now + 1 if filters["until"] is None else filters["until"]
     first = engine.jobs(**filters, limit=PREVIEW, total=True)
     total = first.total or 0
@@ -93,6 +112,9 @@ def run_bulk(engine: EngineApi, bulk: Bulk, options: dict[str, Any], namespace: 
             print_jobs(first.jobs, now)
         left_out = "; those that were retried before are left out" if bulk.once else ""
         confirm(f"{bulk.verb.capitalize()} {counted(total, 'job')}{left_out}?", False)
+    if options["background"]:
+        bulk.start(engine, {name: value for name, value in filters.items() if name != "namespace" and value})
+        return
     outcome, interrupted = Outcome(), False
     try:
         with progress_bar(bulk.doing, total) as step:
@@ -119,11 +141,14 @@ def _pages(engine: EngineApi, filters: dict[str, Any]) -> Iterator[list[JobSumma
 
 
 def _run_page(engine: EngineApi, bulk: Bulk, jobs: list[JobSummary], outcome: Outcome) -> None:
+    from onetray.domain.bulk import command_for
+
     if bulk.once:
         before = set(engine.retried([job.id for job in jobs], namespace=jobs[0].namespace))
         jobs = [job for job in jobs if job.id not in before]
         outcome.repeated += len(before)
-    for job, verdict in zip(jobs, engine.run([bulk.command_of(job) for job in jobs]), strict=True):
+    commands = [command_for(bulk.action, job, bulk.options, **bulk.fields) for job in jobs]
+    for job, verdict in zip(jobs, engine.run(commands), strict=True):
         if verdict.error is not None:
             outcome.refused.append((job.id, str(verdict.error)))
         elif getattr(verdict.value, "repeated", False):
@@ -160,4 +185,4 @@ def _counts(outcome: Outcome) -> dict[str, Any]:
     return {"done": outcome.done, "repeated": outcome.repeated, "refused": refused}
 
 
-__all__ = ["NOT_SUCCEEDED", "OPEN", "Bulk", "bulk_options", "check_selection", "run_bulk"]
+__all__ = ["Bulk", "bulk_options", "check_selection", "run_bulk"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from onetray.domain.bulk import BulkOperation, BulkOptions, Refusal
 from onetray.domain.declare import Declaration
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Approval, Counts, Flow, FlowError, Placed, Stage
@@ -71,9 +72,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         for kind in (
             Stage, Counts, FlowError, Policy, Event, LogLine, Blocker, Beaten, JobSummary, MemberSummary, QueueDepth,
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
-            DeclaredFlowSummary, DeclaredStage, Alias, Interval, Timeline, Statistics, StatisticsBucket, Overview,
-            QueueOverview,
-            WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker,
+            DeclaredFlowSummary, DeclaredStage, Alias, Statistics, StatisticsBucket, Overview, QueueOverview,
+            WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker, BulkOperation, BulkOptions,
+            Refusal, Interval, Timeline,
         )
     },
     "Action": schema_of(Event, count=INTEGER),
@@ -247,6 +248,14 @@ REDRIVEN = AnswerShape(
             "refused": {"type": "array", "items": record({"task": STRING, "error": ref("Problem")})},
             "left": {"type": "array", "items": record({"task": STRING, "flow": STRING})}, "next": NEXT_CURSOR}),
     {"redriven": [{"task": SOME_ID, "value": ex.RECEIPT_JSON}], "refused": [], "left": [], "next": None},
+)  # fmt: skip
+BULKS = _list("bulk_operations", BulkOperation)
+BULK = AnswerShape("The bulk operation", ref(BulkOperation), example_of(BulkOperation))
+BULK_PREVIEW = AnswerShape(
+    "How many match, and the first ones",
+    record({"count": INTEGER, "more": BOOLEAN, "jobs": {"type": "array", "items": ref(JobSummary)},
+            "letters": {"type": "array", "items": ref(DeadLetterSummary)}}),
+    {"count": 12, "more": False, "jobs": [example_of(JobSummary)], "letters": []},
 )  # fmt: skip
 QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onetray.domain.bulk import BulkOperation, BulkOptions
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
 from onetray.domain.flow import Counts, Flow, FlowError, MemberReport, Placed, Stage
 from onetray.domain.listing import (
@@ -14,6 +15,7 @@ from onetray.domain.listing import (
     DeadGroup,
     DeadLetterSummary,
     Dependency,
+    JobLabel,
     JobSummary,
     MemberSummary,
     QueueDepth,
@@ -112,17 +114,24 @@ VALUES: tuple[Any, ...] = (
         finished_at=None, owner="worker-1", correlation_id=SOME_ID, priority=0,
     ),
     Alias("order-17", "task", SOME_ID, SOME_ID),
+    JobLabel(SOME_ID, "tenant", "a"),
     Dependency(SOME_ID, FLOW_ID, None),
     MemberSummary(
         key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,
         max_attempts=3, created_at=AT, started_at=AT, finished_at=None, owner="worker-1", error=None,
     ),
     QueueDepth("default", None, None, 12, 3, 4, AT),
-    DeadGroup("send_mail", "exhausted_retries", "SmtpError", "the mail server refused", 17, AT, SOON, 2),
+    DeadGroup("send_mail", "exhausted_retries", "SmtpError", "the mail server refused", 17, AT, SOON, 2, SOME_ID),
     DeadLetterSummary(
         key=1, id=SOME_ID, kind="send_mail", reason_code="exhausted_retries", error_class="SmtpError",
         message="the mail server refused", attempts=3, created_at=AT, successor_id=None, flow_id=None,
         flow_finished_at=None,
+    ),
+    BulkOperation(
+        id=SOME_ID, namespace="default", action="redrive", filters={"kind": "send_mail"}, options=BulkOptions(),
+        reason="the mail server is back", state="paused", created_at=AT, created_by="ann", updated_at=SOON,
+        finished_at=None, limit=None, canary=1, done=1, repeated=0, refused=0, skipped=0, refusals=[],
+        canary_ids=[SOME_ID], canary_states={"running": 1},
     ),
     WorkerInfo(
         "worker-1", "host-a", 4711, "0.1.0", AT, AT, SOON, 10, 4, 5, ("default",), ("send_mail",), "running", True,

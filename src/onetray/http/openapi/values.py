@@ -10,8 +10,9 @@ from typing import Any, Union, get_args, get_origin
 
 import orjson
 
+from onetray.domain.bulk import BulkPreview
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
-from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
+from onetray.domain.listing import JobCounts, JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
 from onetray.domain.overview import AuditPage
 from onetray.domain.past import PastJob
 from onetray.domain.policy import Policy
@@ -38,6 +39,8 @@ _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
 _VALUES[Page] = Page([_VALUES[Event]], 12)
 _VALUES[AuditPage] = ex.AUDIT
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
+_VALUES[BulkPreview] = BulkPreview(12, False, [_VALUES[JobSummary]], [])
+_VALUES[JobCounts] = JobCounts({"queued": 3, "succeeded": 17}, True)
 _VALUES[StagePage], _VALUES[TaskPage] = StagePage([ex.STAGE], None), TaskPage([ex.TASK], None)
 _PLAIN: dict[Any, dict[str, Any]] = {
     Any: {}, int: {"type": "integer"}, str: {"type": "string"}, type(None): {"type": "null"},

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from onetray.domain import commands as c
+from onetray.domain.bulk import belongs_to_ended_flow
 from onetray.domain.errors import Forbidden, InvalidInput, NotFound
 from onetray.domain.task import REASON_CODES
 from onetray.domain.token import READ
@@ -153,9 +154,9 @@ def _selection(
         kind=body.kind, reason=body.reason_code, error=body.error, after=cursor_position("dead_letters", body.cursor),
         limit=body.limit, namespace=namespace,
     )  # fmt: skip
-    left = [{"task": letter.id, "flow": letter.flow_id} for letter in page if letter.flow_finished_at is not None]
+    left = [{"task": letter.id, "flow": letter.flow_id} for letter in page if belongs_to_ended_flow(letter)]
     next_ = cursor_at("dead_letters", page[-1].key) if len(page) == body.limit else None
-    return [letter.id for letter in page if letter.flow_finished_at is None], left, next_
+    return [letter.id for letter in page if not belongs_to_ended_flow(letter)], left, next_
 
 
 @router.post("/{id}/redrive", summary="Redrive a dead letter", **returns(answers.PLACED, 201),

@@ -49,6 +49,12 @@ Correlation = Annotated[
     str | None,
     Query(min_length=1, description="Only jobs with this correlation id.", json_schema_extra={LIMIT: "key_chars"}),
 ]
+Text = Annotated[
+    str | None,
+    Query(min_length=1, description="Only jobs with this correlation id or alias, or whose id begins with this (at "
+          "least 8 characters); if there is none, only those whose kind or flow name contains it.",
+          json_schema_extra={LIMIT: "key_chars"}),
+]  # fmt: skip
 LabelPairs = Annotated[
     list[str],
     Query(max_length=MAX_FILTERS, description="Only jobs with this label, as `name=value`.",
@@ -111,6 +117,7 @@ async def list_jobs(
     priority: Annotated[int | None, Query(ge=-(2**31) + 1, le=2**31 - 1, description="Only this priority.")] = None,
     since: Annotated[Moment | None, Query(description="Only jobs submitted at or after this time.")] = None,
     until: Annotated[Moment | None, Query(description="Only jobs submitted at or before this time.")] = None,
+    text: Text = None,
     cursor: Cursor = None,
     page: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="The number of a page, from 1.")] = None,
     limit: Limit = 100,
@@ -125,7 +132,7 @@ async def list_jobs(
     filters = {
         "namespace": principal.namespace, "states": state, "kind": kind, "queue": queue, "since": since or 0,
         "correlation_id": correlation_id, "labels": dict(_label(pair) for pair in label), "entity": entity,
-        "priority": priority, "until": until,
+        "priority": priority, "until": until, "text": text,
     }  # fmt: skip
     if cursor is not None and page is not None:
         raise InvalidInput("send cursor or page, not both", field="query.page")

@@ -15,7 +15,18 @@ from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitDeclared, Sub
 from onetray.domain.task import REASON_CODES
 from onetray.domain.verbs import VERBS, sendable_verbs
 from onetray.http.params import MAX_CHARS
-from onetray.http.schemas.base import FAIL_FAST, SOME_ID, Id, Name, PageSize, Reason, Seconds, Strict, limited_by
+from onetray.http.schemas.base import (
+    FAIL_FAST,
+    SOME_ID,
+    Id,
+    Moment,
+    Name,
+    PageSize,
+    Reason,
+    Seconds,
+    Strict,
+    limited_by,
+)
 from onetray.http.schemas.derive import (
     OUTSIDE,
     TICKET,
@@ -159,3 +170,73 @@ class RedriveManyBody(Reasoned):
     @property
     def options(self) -> dict[str, Any]:
         return {"delay_s": self.delay_s, "keep_attempts": self.keep_attempts}
+
+
+class BulkFilters(Strict):
+    """Which jobs a bulk operation takes. A redrive has `kind`, `kinds`, `queue`, `reason`, `error`, `flow`, `alike` and
+    `ids`; the other actions have all but `kinds`, `reason`, `error`, `flow` and `alike`."""
+
+    model_config = _example(kind="send_mail")
+    states: Annotated[list[Name], Field(max_length=20)] | None = None
+    """Without it, a cancel and a change of priority take open jobs; a retry, those that ended without success."""
+    kind: Name | None = None
+    queue: Name | None = None
+    correlation_id: Annotated[str, Field(min_length=1), limited_by("key_chars")] | None = None
+    labels: Annotated[dict[str, Name], Field(max_length=20)] | None = None
+    entity: Literal["task", "flow"] | None = None
+    priority: Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    text: Annotated[str, Field(min_length=1), limited_by("key_chars")] | None = None
+    """A correlation id, an alias, the beginning of an id, or a part of the name of a kind or flow."""
+    ids: Annotated[list[Id], Field(max_length=1_000)] | None = None
+    kinds: Annotated[list[Name], Field(max_length=100)] | None = None
+    reason: Literal[REASON_CODES] | None = None  # type: ignore[valid-type]
+    error: Reason | None = None
+    """A text that the error contains, as "Class: message"."""
+    flow: Id | None = None
+    """Only dead letters of this flow."""
+    alike: Id | None = None
+    """A task: only dead letters of the same group as its own."""
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        return {name: value for name, value in self.sent_fields.items() if value is not None}
+
+
+_Action = Literal["cancel", "retry", "redrive", "priority"]
+
+
+class BulkPreviewBody(Strict):
+    """The action and the filters of a bulk operation."""
+
+    model_config = _example(action="cancel", filters={"kind": "send_mail"})
+    action: _Action
+    filters: BulkFilters = BulkFilters()
+    limit: Annotated[int, Field(ge=1, le=100)] = 10
+    """How many of the first ones to return."""
+
+
+class BulkBody(Reasoned):
+    """What to do with all jobs that match."""
+
+    model_config = _example(action="cancel", filters={"kind": "send_mail"}, reason="the mail server is down")
+    action: _Action
+    filters: BulkFilters = BulkFilters()
+    priority: Annotated[int, Field(ge=-(2**31) + 1, le=2**31 - 1)] | None = None
+    """The priority to set."""
+    hard: bool = False
+    """Whether a cancel revokes leases at once."""
+    delay_s: Seconds = 0.0
+    """How long redriven tasks wait before they can be claimed."""
+    keep_attempts: bool = False
+    """Whether the attempts of the old tasks count against the budgets of the redriven ones."""
+    limit: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """How many jobs are changed at most."""
+    canary: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    """How many dead letters to redrive before it pauses."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        names = ("priority", "hard", "delay_s", "keep_attempts", "limit", "canary", "reason")
+        return {name: getattr(self, name) for name in names}

@@ -24,13 +24,14 @@ TYPES: dict[Any, Any] = {
     str: Text, bool: bool, int: Whole, float: Seconds, Sequence[str]: Names,
     Sequence[int]: Annotated[list[Whole], Field(max_length=10_000), FAIL_FAST],
     Mapping[str, str]: Annotated[dict[str, Text], Field(max_length=100)],
+    Mapping[str, Any]: Annotated[dict[str, Any], Field(max_length=100)],
 }  # fmt: skip
 """The types of parameters, by their annotation in the method."""
 EXAMPLES: dict[str, Any] = {
     **dict.fromkeys(("task", "flow", "stage", "job", "context"), SOME_ID), "keys": [1], "part": SOME_ID,
     "kind": "send_mail", "queue": "default", "name": "thumbnails", "for_s": 60.0, "correlation_id": SOME_ID,
     "ids": [SOME_ID], "flows": [SOME_ID], "stages": [1], "alias": "order-17", "aliases": ["order-17"],
-    "ended_before": 1_700_000_000_000_000, "event": 12,
+    "action": "cancel", "id": SOME_ID, "ended_before": 1_700_000_000_000_000, "event": 12,
 }  # fmt: skip
 
 

@@ -53,7 +53,7 @@ class InspectJob(Arguments):
 
 def find_jobs(call: Call, by: FindJobs) -> dict[str, Any]:
     before = cursor_position(JOBS, by.cursor) or None
-    filters = {
+    filters: dict[str, Any] = {
         "states": by.states, "kind": by.kind, "queue": by.queue, "labels": by.labels,
         "correlation_id": by.correlation_id,
     }  # fmt: skip

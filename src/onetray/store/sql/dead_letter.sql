@@ -2,16 +2,16 @@
 
 -- name: insert_dead_letter
 INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, b.ns, b.at, b.reason_code, b.stage, b.last_error, b.attempts, b.last_owner, b.last_lease_expires_at,
-    b.correlation_id, b.trace_id, b.payload_hash {from_batch}
+    b.correlation_id, b.trace_id, b.payload_hash, b.kind, b.error_class, b.pattern {from_batch}
 
 -- name: copy_letters
 -- For tasks that were carried over to another flow.
 INSERT INTO onetray.dead_letter (task, ns, created_at, reason_code, stage, last_error, attempts, last_owner,
-    last_lease_expires_at, correlation_id, trace_id, payload_hash)
+    last_lease_expires_at, correlation_id, trace_id, payload_hash, kind, error_class, pattern)
 SELECT b.key, d.ns, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner, d.last_lease_expires_at,
-    d.correlation_id, d.trace_id, d.payload_hash
+    d.correlation_id, d.trace_id, d.payload_hash, d.kind, d.error_class, d.pattern
 FROM onetray.dead_letter AS d {join_batch} d.task = b.task
 
 -- name: facts_for_dead_letter
@@ -32,12 +32,18 @@ UPDATE onetray.dead_letter SET successor = b.successor {from_batch} WHERE dead_l
 
 -- name: dead_letters
 -- row: DeadLetter
+{select_dead_letter} WHERE n.name = :namespace ORDER BY d.task DESC LIMIT :limit
+
+-- name: dead_letter_of_task
+-- row: DeadLetter
+{select_dead_letter} WHERE t.id = :id AND n.name = :namespace
+
+-- word: select_dead_letter
 SELECT CAST(t.id AS text) AS task_id, d.created_at, d.reason_code, d.stage, d.last_error, d.attempts, d.last_owner,
     d.last_lease_expires_at, d.correlation_id, d.trace_id, d.payload_hash, CAST(s.id AS text) AS successor_id
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task
-    JOIN onetray.namespace AS n ON n.key = d.ns
+    JOIN onetray.namespace AS n ON n.key = +d.ns
     LEFT JOIN onetray.task AS s ON s.key = d.successor
-WHERE n.name = :namespace AND (CAST(:id AS text) IS NULL OR CAST(t.id AS text) = :id) ORDER BY d.task DESC LIMIT :limit
 
 -- name: spec_of
 -- row: TaskToCopy

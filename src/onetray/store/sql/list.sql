@@ -90,10 +90,13 @@ SELECT count(*) FROM ({keys_of_jobs}) AS j
 -- name: nth_job
 SELECT j.key FROM ({keys_of_jobs}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
 
+-- name: states_of_jobs
+SELECT j.state, count(*) FROM ({keys_of_jobs}) AS j GROUP BY j.state
+
 -- word: keys_of_jobs
-SELECT t.key {from_job_tasks} WHERE {job_task_wanted} AND t.key > :after AND t.key <= :upto
+SELECT t.key, t.state {from_job_tasks} WHERE {job_task_wanted} AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key {from_job_flows} WHERE {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+SELECT f.key, f.state {from_job_flows} WHERE {job_flow_wanted} AND f.key > :after AND f.key <= :upto
 
 -- name: list_jobs_of_correlation
 -- row: JobSummary
@@ -114,20 +117,23 @@ SELECT count(*) FROM ({keys_of_jobs_of_correlation}) AS j
 -- name: nth_job_of_correlation
 SELECT j.key FROM ({keys_of_jobs_of_correlation}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
 
+-- name: states_of_jobs_of_correlation
+SELECT j.state, count(*) FROM ({keys_of_jobs_of_correlation}) AS j GROUP BY j.state
+
 -- word: keys_of_jobs_of_correlation
-SELECT t.key {from_job_tasks} WHERE t.key IN ({correlated}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+SELECT t.key, t.state {from_job_tasks} WHERE t.key IN ({correlated}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key {from_job_flows} WHERE f.key IN ({correlated}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+SELECT f.key, f.state {from_job_flows} WHERE f.key IN ({correlated}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
 
 -- name: list_jobs_labelled
 -- row: JobSummary
 -- By the index on one label; the other labels are compared for each job.
 SELECT * FROM (
-    {select_job_task} WHERE t.key IN ({labelled}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+    {select_job_task} WHERE t.key IN ({labelled_in_span}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
     ORDER BY t.key DESC LIMIT :limit
 ) AS a
 UNION ALL SELECT * FROM (
-    {select_job_flow} WHERE f.key IN ({labelled}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+    {select_job_flow} WHERE f.key IN ({labelled_in_span}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
     ORDER BY f.key DESC LIMIT :limit
 ) AS b
 ORDER BY 1 DESC LIMIT :limit
@@ -138,10 +144,83 @@ SELECT count(*) FROM ({keys_of_jobs_labelled}) AS j
 -- name: nth_job_labelled
 SELECT j.key FROM ({keys_of_jobs_labelled}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
 
+-- name: states_of_jobs_labelled
+SELECT j.state, count(*) FROM ({keys_of_jobs_labelled}) AS j GROUP BY j.state
+
+-- name: span_labelled
+-- The key before the span of so many jobs with a label, up to a key. None if there are no more than that.
+SELECT l.job FROM onetray.label AS l
+WHERE l.ns = {ns_of_name} AND l.name = :label AND l.value = :labelled
+    AND l.job <= :upto
+ORDER BY l.job DESC LIMIT 1 OFFSET :size
+
 -- word: keys_of_jobs_labelled
-SELECT t.key {from_job_tasks} WHERE t.key IN ({labelled}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+SELECT t.key, t.state {from_job_tasks} WHERE t.key IN ({labelled_in_span}) AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
 UNION ALL
-SELECT f.key {from_job_flows} WHERE f.key IN ({labelled}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+SELECT f.key, f.state {from_job_flows} WHERE f.key IN ({labelled_in_span}) AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+
+-- word: labelled_in_span
+SELECT l.job FROM onetray.label AS l
+WHERE l.ns = {ns_of_name} AND l.name = :label AND l.value = :labelled
+    AND l.job > :after AND l.job <= :upto
+
+-- name: list_jobs_of_keys
+-- row: JobSummary
+SELECT * FROM (
+    {select_job_task} WHERE t.key {in:keys:bigint} AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+    ORDER BY t.key DESC LIMIT :limit
+) AS a
+UNION ALL SELECT * FROM (
+    {select_job_flow} WHERE f.key {in:keys:bigint} AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+    ORDER BY f.key DESC LIMIT :limit
+) AS b
+ORDER BY 1 DESC LIMIT :limit
+
+-- name: total_jobs_of_keys
+SELECT count(*) FROM ({keys_of_jobs_of_keys}) AS j
+
+-- name: nth_job_of_keys
+SELECT j.key FROM ({keys_of_jobs_of_keys}) AS j ORDER BY j.key DESC LIMIT 1 OFFSET :offset
+
+-- name: states_of_jobs_of_keys
+SELECT j.state, count(*) FROM ({keys_of_jobs_of_keys}) AS j GROUP BY j.state
+
+-- word: keys_of_jobs_of_keys
+SELECT t.key, t.state {from_job_tasks} WHERE t.key {in:keys:bigint} AND {job_task_wanted} AND t.key > :after AND t.key <= :upto
+UNION ALL
+SELECT f.key, f.state {from_job_flows} WHERE f.key {in:keys:bigint} AND {job_flow_wanted} AND f.key > :after AND f.key <= :upto
+
+-- name: jobs_of_ids
+-- The jobs of these tasks and flows.
+SELECT t.job FROM onetray.task AS t WHERE t.id {in:ids:uuid}
+UNION SELECT f.key FROM onetray.flow AS f WHERE f.id {in:ids:uuid}
+
+-- name: jobs_of_id_range
+-- The newest jobs of the tasks and flows with ids in a range.
+SELECT * FROM (
+    SELECT t.job FROM onetray.task AS t WHERE t.id >= :low AND t.id <= :high AND t.ns = {ns_of_name}
+    ORDER BY t.id DESC LIMIT :limit) AS a
+UNION SELECT * FROM (
+    SELECT f.key FROM onetray.flow AS f WHERE f.id >= :low AND f.id <= :high AND f.ns = {ns_of_name}
+    ORDER BY f.id DESC LIMIT :limit) AS b
+
+-- name: jobs_of_name
+-- The jobs with this correlation id, or with this alias.
+SELECT * FROM (
+    SELECT t.key FROM onetray.task AS t WHERE t.correlation_id = :text AND t.stage IS NULL AND t.ns = {ns_of_name} LIMIT :limit
+) AS a
+UNION SELECT * FROM (
+    SELECT f.key FROM onetray.flow AS f WHERE f.correlation_id = :text AND f.ns = {ns_of_name} LIMIT :limit) AS b
+UNION SELECT coalesce((SELECT m.job FROM onetray.task AS m WHERE m.key = i.key), i.key) FROM onetray.alias AS i
+    WHERE i.ns = {ns_of_name} AND i.alias = :text
+
+-- word: ns_of_name
+(SELECT o.key FROM onetray.namespace AS o WHERE o.name = :namespace)
+
+-- name: kinds_with_text
+-- The kinds and flows whose names contain a text.
+SELECT k.key FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns
+WHERE n.name = :namespace AND replace(lower(k.name), lower(:text), '') <> lower(k.name) ORDER BY k.key LIMIT :limit
 
 -- word: correlated
 SELECT a.key FROM onetray.task AS a WHERE a.correlation_id = :correlation_id AND a.stage IS NULL
@@ -214,6 +293,7 @@ t.job = t.key AND n.name = :namespace AND t.created_at >= :since AND t.created_a
     AND (CAST(:entity AS text) IS NULL OR :entity = 'task') AND (CAST(:priority AS integer) IS NULL OR t.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR t.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
+    AND (CAST(:any_kind AS integer) = 1 OR t.kind {in:kinds:integer})
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
         WHERE w.job = t.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
 
@@ -222,8 +302,16 @@ n.name = :namespace AND f.created_at >= :since AND f.created_at <= :until
     AND (CAST(:entity AS text) IS NULL OR :entity = 'flow') AND (CAST(:priority AS integer) IS NULL OR f.priority = :priority)
     AND (CAST(:any_state AS integer) = 1 OR f.state {in:states:text})
     AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND CAST(:queue AS text) IS NULL
+    AND (CAST(:any_kind AS integer) = 1 OR f.kind {in:kinds:integer})
     AND (CAST(:labels_wanted AS integer) = 0 OR (SELECT count(*) FROM onetray.label AS w
         WHERE w.job = f.key AND w.name || CAST(:between AS text) || w.value {in:labels:text}) = :labels_wanted)
+
+-- name: labels_of_jobs
+-- row: JobLabel
+SELECT CAST(t.id AS text) AS id, l.name, l.value FROM onetray.task AS t JOIN onetray.label AS l ON l.job = t.key
+WHERE t.id {in:ids:uuid} AND t.ns = {ns_of_name}
+UNION ALL SELECT CAST(f.id AS text), l.name, l.value FROM onetray.flow AS f JOIN onetray.label AS l ON l.job = f.key
+WHERE f.id {in:ids:uuid} AND f.ns = {ns_of_name} ORDER BY 1, 2
 
 -- name: key_of_job
 -- The key from which a list continues.
@@ -326,29 +414,79 @@ WHERE f.id {in:ids:uuid} AND n.name = :namespace AND f.key IN (
 
 -- name: dead_groups
 -- row: DeadGroup
--- Dead letters grouped by reason, error class and the beginning of the error message.
-SELECT k.name AS kind, d.reason_code, {letter_error} ->> 'class' AS error_class,
-    substr({letter_error} ->> 'message', 1, CAST(:chars AS integer)) AS message, count(*) AS count,
-    min(d.created_at) AS oldest_at, max(d.created_at) AS newest_at, count(d.successor) AS redriven
-{from_letters} WHERE {letter_wanted}
-GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT :limit
+-- By an index that has all columns of the groups.
+{select_groups} {from_grouped} {by_group} {in_order_of_size}
+
+-- name: dead_groups_with_text
+-- row: DeadGroup
+{select_groups} {from_grouped} AND replace({letter_text}, :error, '') <> {letter_text} {by_group} {in_order_of_size}
+
+-- word: select_groups
+SELECT k.name AS kind, g.reason_code, nullif(g.error_class, '') AS error_class, nullif(g.pattern, '') AS message, g.count,
+    g.oldest_at, g.newest_at, g.redriven, (SELECT CAST(t.id AS text) FROM onetray.task AS t WHERE t.key = g.example) AS example_id
+
+-- word: from_grouped
+FROM (
+    SELECT d.kind, d.reason_code, d.error_class, d.pattern, count(*) AS count, min(d.created_at) AS oldest_at,
+        max(d.created_at) AS newest_at, count(d.successor) AS redriven, min(d.task) AS example
+    FROM onetray.dead_letter AS d WHERE {group_wanted}
+
+-- word: by_group
+    GROUP BY d.kind, d.reason_code, d.error_class, d.pattern
+) AS g JOIN onetray.kind AS k ON k.key = g.kind
+
+-- word: in_order_of_size
+ORDER BY g.count DESC, k.name, g.reason_code, g.error_class, g.pattern LIMIT :limit
+
+-- word: group_wanted
+d.ns = {ns_of_name}
+    AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = {kind_of_name})
+
+-- word: kind_of_name
+(SELECT w.key FROM onetray.kind AS w WHERE w.ns = {ns_of_name} AND w.name = :kind)
 
 -- name: list_letters
 -- row: DeadLetterSummary
+{select_letter} WHERE d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit OFFSET :offset
+
+-- name: list_letters_alike
+-- row: DeadLetterSummary
+{select_letter} WHERE {letter_alike} AND d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit OFFSET :offset
+
+-- name: count_letters
+SELECT count(*) FROM (SELECT d.task {from_letters} WHERE d.task > :after AND {letter_wanted} LIMIT :most) AS c
+
+-- name: count_letters_alike
+SELECT count(*) FROM (
+    SELECT d.task {from_letters} WHERE {letter_alike} AND d.task > :after AND {letter_wanted} LIMIT :most) AS c
+
+-- name: group_of_letter
+-- row: LetterGroupRow
+SELECT d.ns, d.kind, d.reason_code, d.error_class, d.pattern FROM onetray.dead_letter AS d
+    JOIN onetray.task AS t ON t.key = d.task JOIN onetray.namespace AS n ON n.key = d.ns
+WHERE t.id = :id AND n.name = :namespace
+
+-- word: letter_alike
+d.ns = :group_ns AND d.kind = :group_kind AND d.reason_code = :group_reason AND d.error_class = :group_class
+    AND d.pattern = :group_pattern
+
+-- word: select_letter
 SELECT d.task AS key, CAST(t.id AS text) AS id, k.name AS kind, d.reason_code, {letter_error} ->> 'class' AS error_class,
     {letter_error} ->> 'message' AS message, d.attempts, d.created_at,
     (SELECT CAST(s.id AS text) FROM onetray.task AS s WHERE s.key = d.successor) AS successor_id,
     CAST(f.id AS text) AS flow_id, f.finished_at AS flow_finished_at
 {from_letters} LEFT JOIN onetray.flow AS f ON f.key = t.job
-WHERE d.task > :after AND {letter_wanted} ORDER BY d.task LIMIT :limit OFFSET :offset
 
 -- word: from_letters
+-- The sign keeps the planner from the index of the groups: these statements go by key.
 FROM onetray.dead_letter AS d JOIN onetray.task AS t ON t.key = d.task JOIN onetray.kind AS k ON k.key = t.kind
-    JOIN onetray.namespace AS n ON n.key = d.ns
+    JOIN onetray.namespace AS n ON n.key = +d.ns
 
 -- word: letter_wanted
-n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL)
-    AND (CAST(:kind AS text) IS NULL OR k.name = :kind) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
+n.name = :namespace AND (CAST(:redriven AS integer) = 1 OR d.successor IS NULL) AND d.created_at <= :until
+    AND (CAST(:any_key AS integer) = 1 OR d.task {in:keys:bigint})
+    AND (CAST(:kind AS text) IS NULL OR d.kind = {kind_of_name}) AND (CAST(:reason AS text) IS NULL OR d.reason_code = :reason)
     AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text}) AND (CAST(:job AS bigint) IS NULL OR t.job = :job)
     AND (CAST(:queue AS text) IS NULL OR t.queue IN (SELECT w.key FROM onetray.queue AS w WHERE w.ns = d.ns AND w.name = :queue))
     AND (CAST(:error AS text) IS NULL OR replace({letter_text}, :error, '') <> {letter_text})

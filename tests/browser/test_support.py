@@ -1,0 +1,108 @@
+"""What the tests in a browser rely on: a page with a fault fails its test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.browser import PHONE, axe_clean, expect_problem, in_use, no_sideways_scroll, profile, screenshot
+from tests.support.chromium import CHOICE, NoBrowser, find_chromium
+
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src *"
+BLANK = '<!doctype html><html lang="en"><title>Blank</title><link rel="icon" href="data:,"><h1>Blank</h1>'
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", POLICY)
+        super().end_headers()
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[str]:
+    """The URL of a folder with a blank page, under a strict policy."""
+    (tmp_path / "blank.html").write_text(BLANK)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('console.error("broken on purpose")', "broken on purpose"),
+        ('throw new Error("thrown on purpose")', "thrown on purpose"),
+        ('fetch("http://elsewhere.example/").catch(() => 0)', "another host: http://elsewhere.example"),
+    ],
+)
+def test_a_page_with_a_fault_fails_its_test(
+    browser: Browser, pages: str, tmp_path: Path, script: str, words: str
+) -> None:
+    (tmp_path / "faulty.js").write_text(script)
+    (tmp_path / "faulty.html").write_text(f'{BLANK}<script src="faulty.js"></script>')
+    with in_use(browser), pytest.raises(AssertionError, match=words):
+        _look_at(browser, f"{pages}/faulty.html")
+
+
+def _look_at(browser: Browser, url: str) -> None:
+    with profile(browser) as page:
+        page.goto(url, wait_until="networkidle")
+
+
+def test_a_fault_that_a_test_is_about_is_no_fault(browser: Browser, pages: str) -> None:
+    with in_use(browser), profile(browser) as page:
+        expect_problem(page, "status of 404")
+        page.goto(f"{pages}/missing.html")
+
+
+def test_axe_finds_what_a_reader_cannot_use_under_a_strict_policy(browser: Browser, pages: str, tmp_path: Path) -> None:
+    (tmp_path / "input.html").write_text(f"{BLANK}<input>")
+    with in_use(browser), profile(browser) as page:
+        page.goto(f"{pages}/blank.html")
+        axe_clean(page)
+        page.goto(f"{pages}/input.html")
+        with pytest.raises(AssertionError, match="must have labels"):
+            axe_clean(page)
+
+
+def test_a_page_wider_than_a_phone_is_found(browser: Browser, pages: str, tmp_path: Path) -> None:
+    (tmp_path / "style.css").write_text("div { width: 600px }")
+    head = '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="style.css">'
+    (tmp_path / "broad.html").write_text(f"{BLANK}{head}<div>x</div>")
+    with in_use(browser), profile(browser, viewport=PHONE) as page:
+        page.goto(f"{pages}/broad.html")
+        with pytest.raises(AssertionError, match="wider than its window:\\n<div>"):
+            no_sideways_scroll(page)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.webp"])
+def test_a_picture_is_of_the_kind_that_its_name_says(browser: Browser, pages: str, tmp_path: Path, name: str) -> None:
+    with in_use(browser), profile(browser) as page:
+        page.goto(f"{pages}/blank.html")
+        expect(page.get_by_role("heading")).to_be_visible()
+        screenshot(page, tmp_path / name)
+    assert (tmp_path / name).read_bytes()[:4] == {"a.png": b"\x89PNG", "a.webp": b"RIFF"}[name]
+
+
+def test_other_tests_may_run_loops_of_their_own_beside_the_browser(browser: Browser) -> None:
+    async def answer() -> int:
+        return 42
+
+    assert asyncio.run(answer()) == 42
+
+
+def test_a_chosen_browser_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHOICE, "/nowhere/chromium")
+    with pytest.raises(NoBrowser, match=f"{CHOICE}=/nowhere/chromium is not a Chromium that runs. Name its program"):
+        find_chromium()

@@ -346,6 +346,7 @@ class EngineApi(ABC):
     stages = FlowApi.stages
     task = TaskApi.task
     tasks = TaskApi.tasks
+    waiting = OverviewApi.waiting
     workers = WorkerApi.workers
 
     def task_progress(self, task: str, *, namespace: str = "default") -> Progress:

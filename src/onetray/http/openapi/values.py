@@ -12,7 +12,7 @@ import orjson
 
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
-from onetray.domain.overview import AuditPage
+from onetray.domain.overview import AuditPage, WaitingEntry, WaitingPage
 from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Holding
 from onetray.feed import Page
@@ -36,6 +36,8 @@ _VALUES: dict[Any, Any] = {
 _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
 _VALUES[Page] = Page([_VALUES[Event]], 12)
 _VALUES[AuditPage] = ex.AUDIT
+_VALUES[WaitingEntry] = WaitingEntry("stage", ex.STAGE_ID, ex.FLOW_ID, "news", "publish", ex.AT)
+_VALUES[WaitingPage] = WaitingPage([_VALUES[WaitingEntry]], None, None)
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
 _VALUES[StagePage], _VALUES[TaskPage] = StagePage([ex.STAGE], None), TaskPage([ex.TASK], None)
 _PLAIN: dict[Any, dict[str, Any]] = {

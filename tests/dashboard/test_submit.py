@@ -76,8 +76,8 @@ def test_a_flow_is_submitted_by_its_form(client: TestClient, engine: Engine) -> 
 
 def test_a_task_is_submitted_with_its_options(client: TestClient, engine: Engine) -> None:
     form = filled(
-        client, KIND, v='{"to": "ann"}', queue="slow", priority="-2", run_at="2100-01-01T10:00", labels="a=b=c\r\n\r\ne=f",
-        idempotency_key="k",
+        client, KIND, v='{"to": "ann"}', queue="slow", priority="-2", run_at="2100-01-01T10:00",
+        labels="a=b=c\r\n\r\ne=f", idempotency_key="k",
     )  # fmt: skip
     assert client.post(KIND, data=form).status_code == 200
     [id_] = jobs(engine)

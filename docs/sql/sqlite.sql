@@ -3111,6 +3111,25 @@ FROM (
     SELECT x.key, x.at FROM waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
 ) AS w JOIN stage AS s ON s.key = w.key JOIN flow AS f ON f.key = s.job ORDER BY w.at, w.key;
 
+-- name: waiting_tasks_after
+-- row: WaitingRow(key, id, job_id, kind, name, at, is_next)
+SELECT w.key, CAST(t.id AS text) AS id, coalesce((SELECT CAST(f.id AS text) FROM flow AS f WHERE f.key = t.job),
+    CAST(t.id AS text)) AS job_id, k.name AS kind, t.name, w.at, 1 AS is_next
+FROM (
+    SELECT x.key, x.at FROM waiting AS x
+    WHERE x.ns = :ns AND x.state = :state AND (x.at, x.key) > (:since, :after) ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN task AS t ON t.key = w.key JOIN kind AS k ON k.key = t.kind ORDER BY w.at, w.key;
+
+-- name: waiting_stages_after
+-- row: WaitingRow(key, id, job_id, kind, name, at, is_next)
+SELECT w.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS job_id, k.name AS kind, s.name, w.at,
+    CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_next
+FROM (
+    SELECT x.key, x.at FROM waiting AS x
+    WHERE x.ns = :ns AND x.state = :state AND (x.at, x.key) > (:since, :after) ORDER BY x.at, x.key LIMIT :limit
+) AS w JOIN stage AS s ON s.key = w.key JOIN flow AS f ON f.key = s.job
+JOIN kind AS k ON k.key = f.kind ORDER BY w.at, w.key;
+
 -- name: count_open_letters
 SELECT count(*), min(o.created_at) FROM (
     SELECT d.created_at FROM dead_letter AS d WHERE d.ns = :ns AND d.successor IS NULL ORDER BY d.task LIMIT :most

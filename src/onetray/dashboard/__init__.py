@@ -31,6 +31,9 @@ An action is a POST. It needs a scope, and gets the form; its CSRF token is chec
 An OnetrayError becomes a message on the page that the form came from. A form of several fields begins with
 `<form method="post" action="{{ link(…) }}">{{ form_token() }}`.
 
+An action that returns `Redraw("page", {…})` answers with that page: the form again, with what is wrong. forms.py draws
+forms from JSON Schemas (`SchemaForm`, parts/form.html), and reads what was typed into them.
+
 A fragment that changes by itself: `{% call live("queues") %} … {% endcall %}`. The page function runs again after a
 commit, at most once a second for all who watch it, and the browser gets the fragments whose HTML has changed. Give rows
 an `id` or a `data-key`, so that the browser moves them instead of rewriting them. A time is `ago(at)` (the browser

@@ -22,7 +22,7 @@ PREFIX = "/ui"
 HOME = "/"
 
 PageFunction = Callable[["View"], dict[str, Any]]
-ActionFunction = Callable[["View", "Form"], "Flash | str"]
+ActionFunction = Callable[["View", "Form"], "Flash | Redraw | str"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,19 @@ class Flash:
     to: str | None = None
     """The path to show it on. None: the page that the form was on."""
     is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Redraw:
+    """A page as the answer to a form: the form again with what is wrong, or something that is shown only once.
+
+    Give the action the path of the page, so that the browser stays where it is.
+    """
+
+    page: str
+    carried: dict[str, Any]
+    """What the page's function finds in `view.carried`."""
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)

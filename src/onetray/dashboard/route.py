@@ -26,7 +26,7 @@ from starlette.routing import compile_path
 from starlette.types import Scope
 
 from onetray.dashboard.live import LiveHub, Watched
-from onetray.dashboard.pages import ACTIONS, HOME, PAGES, PREFIX, Action, Flash, Page, load_views, with_query
+from onetray.dashboard.pages import ACTIONS, HOME, PAGES, PREFIX, Action, Flash, Page, Redraw, load_views, with_query
 from onetray.dashboard.render import finish, render_alone, render_page, static_files
 from onetray.dashboard.session import (
     COOKIE,
@@ -134,13 +134,16 @@ def _page_endpoint(page: Page) -> Callable[..., Coroutine[Any, Any, Response]]:
     return show
 
 
-async def _show(page: Page, request: Request, principal: Principal) -> Response:
+async def _show(page: Page, request: Request, principal: Principal, redraw: Redraw | None = None) -> Response:
     services, flash = services_of(request), flash_of(request.scope)
     view = View(
-        services, principal, request.scope["path"], path=request.path_params, query=request.url.query, flash=flash
-    )
+        services, principal, request.scope["path"], path=request.path_params, query=request.url.query, flash=flash,
+        carried=None if redraw is None else redraw.carried,
+    )  # fmt: skip
     html = await services.read(lambda: finish(render_page(page, view).html, request.scope[CSRF], view.now))
-    response = HTMLResponse(html, headers=HEADERS)
+    # What answers a form may be a secret.
+    once = {} if redraw is None else {"cache-control": "no-store"}
+    response = HTMLResponse(html, 200 if redraw is None else redraw.status, headers={**HEADERS, **once})
     if flash is not None:
         response.raw_headers.append(set_cookie(request.scope, FLASH, "", 0))
     return response
@@ -160,6 +163,9 @@ def _action_endpoint(action: Action) -> Callable[..., Coroutine[Any, Any, Respon
             done = Flash(problems.of_error(error)["detail"], is_error=True)
         if isinstance(done, str):
             return see_other(done)
+        if isinstance(done, Redraw):
+            page = PAGES[done.page]
+            return await _show(page, request, await allow(page.scope)(request), done)
         return see_other(done.to or came_from, flash_cookie(request.scope, done))
 
     return act

@@ -97,12 +97,14 @@ class View:
 
     def __init__(
         self, services: Services, principal: Principal, location: str, *, path: Mapping[str, str], query: str,
-        flash: Flash | None = None,
+        flash: Flash | None = None, carried: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.services, self.location, self.path, self.flash = services, location, dict(path), flash
         self.query = Values(query)
         self.principal = in_namespace(principal, self.query.text(NAMESPACE), services)
         self.engine = CallerEngine(services.engine, self.principal)
+        self.carried = carried or {}
+        """What an action hands to the page that answers its form."""
         self.fragments: dict[str, Markup] = {}
         """What the template has marked as live, by name."""
 

@@ -16,6 +16,7 @@ from onetray.domain.progress import Counts as Counts
 from onetray.domain.progress import counts_of_task, flow_percentage, stage_percentage, task_percentage
 from onetray.domain.rollup import IGNORE, ON_FAILURE, STOP, goes_on
 from onetray.domain.task import Task, TaskProgress, value_of
+from onetray.domain.token import ANY_GROUP
 
 COLLECT = ("list", "one", "none")
 ANYBODY = "anybody"
@@ -82,6 +83,15 @@ class Approval:
     """A JSON Schema that the approver's input must satisfy."""
     deadline_s: f.Seconds | None = None
     on_deadline: Annotated[str, f.Choice(ON_DEADLINE)] = "reject"
+
+
+def may_answer(owner: str, name: str, groups: Sequence[str]) -> bool:
+    """Whether an approval is for anybody, for this user, or for one of the user's groups."""
+    return owner in (ANYBODY, name, *groups) or ANY_GROUP in groups
+
+
+def not_approver(stage: str, owner: str, name: str) -> str:
+    return f"the stage {stage!r} waits for {owner!r}, and {name!r} is neither that user nor in a group of that name"
 
 
 @dataclass(slots=True)

@@ -6,10 +6,16 @@ Nothing is loaded from outside of a schema.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from onetray.domain.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+MAX_ERRORS = 50
+"""An error names up to this many parts of a value."""
 MAX_HOPS = 100
 """References that refer to references are followed this far."""
 
@@ -39,14 +45,24 @@ def check_value(schema: dict[str, Any], value: object, field: str, schema_field:
     # With an empty registry it loads nothing from outside of the schema.
     validator = Draft202012Validator(schema, registry=Registry())
     try:
-        error = best_match(validator.iter_errors(value))
+        errors = list(islice(validator.iter_errors(value), MAX_ERRORS))
+        error = best_match(errors)
     except Unresolvable as e:
         raise InvalidInput(f"{schema_field} has a reference outside of itself: {e}"[:300], field=schema_field) from None
     except RecursionError:
         raise InvalidInput(f"{schema_field} refers to itself endlessly", field=schema_field) from None
     if error is not None:
         at = "/".join(map(str, error.absolute_path))
-        raise InvalidInput(f"{field}{'/' + at if at else ''}: {error.message}"[:300], field=field)
+        parts = [{"at": _place(each), "message": each.message[:300]} for each in errors]
+        raise InvalidInput(f"{field}{'/' + at if at else ''}: {error.message}"[:300], field=field, parts=parts)
+
+
+def _place(error: ValidationError) -> str:
+    """The JSON pointer of what is wrong. That of a missing property is where it should be."""
+    path, names = list(error.absolute_path), error.validator_value
+    if error.validator == "required" and isinstance(names, list):
+        path += [name for name in names if error.message.startswith(f"{name!r} ")][:1]
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def with_defaults(schema: dict[str, Any], value: Any, field: str) -> Any:

@@ -167,6 +167,29 @@ class Overview:
     needs_human: NeedsHuman
 
 
+class WaitingEntry(NamedTuple):
+    """A stage that a person can approve now, or a task that waits for an answer."""
+
+    entity: str
+    """`stage` or `task`."""
+    id: str
+    job_id: str
+    kind: str
+    """The name of the flow, or the kind of the task."""
+    name: str | None
+    """The name of the stage or of the task."""
+    at: int
+    """Since when."""
+
+
+class WaitingPage(NamedTuple):
+    """What waits for a person, oldest first, and the cursor of the next page; None on the last page."""
+
+    entries: list[WaitingEntry]
+    since: int | None
+    after: int | None
+
+
 class AuditPage(NamedTuple):
     """What people have done, newest first, and the cursor of the next page; None on the last page."""
 

@@ -359,6 +359,7 @@ class EngineApi(ABC):
     task = TaskApi.task
     tasks = TaskApi.tasks
     timeline = PastApi.timeline
+    waiting = OverviewApi.waiting
     workers = WorkerApi.workers
 
     def task_progress(self, task: str, *, namespace: str = "default") -> Progress:

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from onetray.domain.checks import text
-from onetray.domain.lifecycle import BLOCKED, QUEUE_PAUSED, RUNNING, WAITING, WAITING_INPUT
+from onetray.domain.checks import FAR_US, text, whole
+from onetray.domain.lifecycle import BLOCKED, QUEUE_PAUSED, RUNNING, STAGE, TASK, WAITING, WAITING_INPUT
 from onetray.domain.overview import (
     HeldTask,
     MissingWorker,
@@ -21,7 +21,9 @@ from onetray.domain.overview import (
     Overview,
     QueueOverview,
     Waiting,
+    WaitingEntry,
     WaitingItem,
+    WaitingPage,
     WorkerOverview,
 )
 from onetray.domain.worker import WorkerInfo
@@ -30,7 +32,7 @@ from onetray.engine.reads import DatabaseReads, read
 from onetray.engine.worker_api import WorkerApi
 from onetray.explain.workers import RegisteredWorkers
 from onetray.redaction.answers import plain
-from onetray.store.overview_rows import HeldTaskRow, QueueCountRow
+from onetray.store.overview_rows import HeldTaskRow, QueueCountRow, WaitingRow
 
 MAX_COUNT = 10_000
 """Where counting ends."""
@@ -41,6 +43,8 @@ MAX_DUE, MAX_LEASED = 2_000, 5_000
 MAX_QUEUES, MAX_WORKERS, MAX_TASKS, MAX_FIRST, MAX_MISSING, MAX_KINDS = 200, 200, 20, 10, 20, 1_000
 """How many are listed: queues, workers, tasks of a worker, what waits of one sort, missing workers. And among how many
 queues and kinds missing workers are looked for."""
+MAX_ENTRIES, MAX_READS = 1_000, 10
+"""How many a page of what waits has, and how often it is read for one: stages whose turn has not come are skipped."""
 LOST, UNREGISTERED = "lost", "unregistered"
 
 
@@ -121,6 +125,36 @@ class OverviewApi(DatabaseReads):
             self._waiting("count_waiting", "first_waiting_stages", ns=ns, state=WAITING), inputs, blocked,
             self._waiting("count_open_letters", "first_open_letters", ns=ns), missing,
         )  # fmt: skip
+
+    @read(plain)
+    def waiting(self, *, since: int = 0, after: int = 0, limit: int = 50, namespace: str = "default") -> WaitingPage:
+        """Stages that can be approved now and tasks that wait for an answer, oldest first.
+
+        A page may be short: the list ends when its `after` is None. Pass its `since` and `after` for the next one.
+        """
+        whole(since, "since", 0, FAR_US)
+        self.check(after=after, limit=whole(limit, "limit", 1, MAX_ENTRIES))
+        ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        if ns is None:
+            return WaitingPage([], None, None)
+        entries: list[WaitingEntry] = []
+        for _ in range(MAX_READS):
+            rows, is_last = self._waiting_rows(ns, since, after, limit - len(entries))
+            entries += [WaitingEntry(entity, r.id, r.job_id, r.kind, r.name, r.at) for entity, r in rows if r.is_next]
+            if is_last:
+                return WaitingPage(entries, None, None)
+            since, after = rows[-1][1].at, rows[-1][1].key
+            if len(entries) == limit:
+                break
+        return WaitingPage(entries, since, after)
+
+    def _waiting_rows(self, ns: int, since: int, after: int, limit: int) -> tuple[list[tuple[str, WaitingRow]], bool]:
+        """The next rows of stages and tasks together, and whether there are no more."""
+        at = {"ns": ns, "since": since, "after": after, "limit": limit}
+        stages = [(STAGE.entity, r) for r in self.store.read("waiting_stages_after", state=WAITING, **at)]
+        tasks = [(TASK.entity, r) for r in self.store.read("waiting_tasks_after", state=WAITING_INPUT, **at)]
+        rows = sorted(stages + tasks, key=lambda row: (row[1].at, row[1].key))
+        return rows[:limit], len(rows) <= limit and len(stages) < limit and len(tasks) < limit
 
     def _waiting(self, count: str, first: str, **of: Any) -> Waiting:
         ((number, oldest_at),) = self.store.read(count, **of, most=MAX_COUNT + 1)

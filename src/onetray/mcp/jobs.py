@@ -11,9 +11,9 @@ from typing import Any
 from onetray.domain import commands as c
 from onetray.domain.errors import IllegalTransition, NotFound
 from onetray.domain.flow import Flow, Stage, message_of_error
-from onetray.domain.json_schema import check_value
 from onetray.domain.lifecycle import FLOW, HELD, PARTIAL, PAUSED, SUCCEEDED, TASK
 from onetray.domain.listing import JobSummary
+from onetray.domain.question import FORM, check_answer, left_behind
 from onetray.domain.task import Assignment, RawJson, Task
 from onetray.http.json_answers import encoded, iso_time
 from onetray.mcp.call import Call
@@ -21,7 +21,6 @@ from onetray.mcp.call import Call
 MAX_SHOWN_BYTES = 20_000
 """Larger values are truncated in views, unless the caller requests the whole."""
 SHOWN_CHARS = 2_000
-NOTES, FORM = "notes", "form"
 OF_HOLDER = ("report_progress", "finish_work", "hand_over", "ask_human")
 
 Job = Task | Flow
@@ -136,15 +135,8 @@ def answer_question(call: Call, id_: str, answer: Any) -> Any:
             allowed=list(task.actions),
         )
     # Not redacted: the form decides, it is not shown.
-    form = left_behind(call.checkpoint(task.id)).get(FORM)
-    if isinstance(form, dict):
-        check_value(form, answer, "answer", "form")
+    check_answer(call.checkpoint(task.id), answer)
     return call.run(c.Resume, task.id, input=answer)
-
-
-def left_behind(checkpoint: Any) -> dict[str, Any]:
-    """The notes and the form in a checkpoint, if an agent wrote it."""
-    return checkpoint if isinstance(checkpoint, dict) and checkpoint.keys() <= {NOTES, FORM} else {}
 
 
 def assignment_view(a: Assignment, notes: Any) -> dict[str, Any]:

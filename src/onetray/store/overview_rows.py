@@ -73,6 +73,19 @@ class QueueCountRow(NamedTuple):
     oldest_ready_at: int | None
 
 
+class WaitingRow(NamedTuple):
+    """A task or a stage that waits for a person."""
+
+    key: int
+    id: str
+    job_id: str
+    kind: str
+    name: str | None
+    at: int
+    is_next: int
+    """Whether it can be answered: it is the turn of this stage."""
+
+
 class HeldTaskRow(NamedTuple):
     """A task that a worker holds."""
 

@@ -11,13 +11,12 @@ import orjson
 
 from onetray.domain.actions import actions_by_state, flow_refuses, stage_refuses
 from onetray.domain.errors import IllegalTransition, NotApprover
-from onetray.domain.flow import ANYBODY, Placed
+from onetray.domain.flow import ANYBODY, Placed, may_answer, not_approver
 from onetray.domain.flow_commands import Answer, FlowCommand, SubmitFlow, WaitStage
 from onetray.domain.lifecycle import FLOW, RUNNING, STAGE
 from onetray.domain.machine import SYSTEM, Machine, Transition
 from onetray.domain.refusal import refusal_text
 from onetray.domain.task import Verdict
-from onetray.domain.token import ANY_GROUP
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.flows.advance import settle
 from onetray.engine.pending_writes import actor
@@ -68,14 +67,8 @@ def approval_spec(batch: BatchContext, stage: StageRow) -> dict[str, Any]:
 def require_approver(stage: StageRow, approval: dict[str, Any], command: Answer | WaitStage) -> None:
     """Raise NotApprover unless the approval is for anybody, for this user, or for one of the user's groups."""
     owner = approval.get("owner") or ANYBODY
-    if owner == ANYBODY or command.actor == SYSTEM or owner in (command.actor_name, *command.actor_groups):
-        return
-    if ANY_GROUP not in command.actor_groups:
-        raise NotApprover(
-            f"the stage {stage.name!r} waits for {owner!r}, and {command.actor_name!r} is neither that user nor in a "
-            "group of that name",
-            stage=stage.id, owner=owner,
-        )  # fmt: skip
+    if command.actor != SYSTEM and not may_answer(owner, command.actor_name, command.actor_groups):
+        raise NotApprover(not_approver(stage.name, owner, command.actor_name), stage=stage.id, owner=owner)
 
 
 def require_open(batch: BatchContext, machine: Machine, row: FlowRow | StageRow, verb: str, actor_kind: str) -> None:

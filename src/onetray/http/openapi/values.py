@@ -13,7 +13,7 @@ import orjson
 from onetray.domain.bulk import BulkPreview
 from onetray.domain.flow import Context, Counts, FlowError, FlowErrors, Progress, StageResult
 from onetray.domain.listing import JobCounts, JobDetails, JobPage, JobStatus, JobSummary, Located, StagePage, TaskPage
-from onetray.domain.overview import AuditPage
+from onetray.domain.overview import AuditPage, WaitingEntry, WaitingPage
 from onetray.domain.past import PastJob
 from onetray.domain.policy import Policy
 from onetray.domain.task import Event, Holding
@@ -38,6 +38,8 @@ _VALUES: dict[Any, Any] = {
 _VALUES[FlowErrors] = FlowErrors([_VALUES[FlowError]], 1)
 _VALUES[Page] = Page([_VALUES[Event]], 12)
 _VALUES[AuditPage] = ex.AUDIT
+_VALUES[WaitingEntry] = WaitingEntry("stage", ex.STAGE_ID, ex.FLOW_ID, "news", "publish", ex.AT)
+_VALUES[WaitingPage] = WaitingPage([_VALUES[WaitingEntry]], None, None)
 _VALUES[JobPage] = JobPage([_VALUES[JobSummary]], None)
 _VALUES[BulkPreview] = BulkPreview(12, False, [_VALUES[JobSummary]], [])
 _VALUES[JobCounts] = JobCounts({"queued": 3, "succeeded": 17}, True)

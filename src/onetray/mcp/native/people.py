@@ -9,10 +9,11 @@ from pydantic import Field
 from onetray.domain import commands as c
 from onetray.domain.json_schema import must_be_schema
 from onetray.domain.lifecycle import WAITING_INPUT
+from onetray.domain.question import FORM, NOTES, left_behind
 from onetray.domain.token import OPERATE, WORK
 from onetray.mcp.arguments import Arguments
 from onetray.mcp.call import Call
-from onetray.mcp.jobs import FORM, NOTES, answer_question, left_behind, next_tools
+from onetray.mcp.jobs import answer_question, next_tools
 from onetray.mcp.native.fields import NEXT, STATE, TEXT, Held, Id, claim_of, output, told_of
 from onetray.mcp.registry import Tool
 

@@ -7,12 +7,13 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from onetray.domain import commands as c
+from onetray.domain.question import NOTES, left_behind
 from onetray.domain.task import Assignment
 from onetray.domain.token import WORK
 from onetray.http.json_answers import iso_time
 from onetray.mcp.arguments import Arguments
 from onetray.mcp.call import Call
-from onetray.mcp.jobs import NOTES, OF_HOLDER, assignment_view, left_behind
+from onetray.mcp.jobs import OF_HOLDER, assignment_view
 from onetray.mcp.native.fields import NEXT, STATE, TEXT, Held, Queue, Seconds, claim_of, output, told_of
 from onetray.mcp.registry import Tool
 from onetray.mcp.waiting import claimed

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.mcp import test_parallel_runs
 from tests.mcp.agents import text_of
 from tests.mcp.parallel_agents import Crew, own_id, until
 from tests.support.seeds import row, ticked_off
+from tests.support.waits import wait_until
 
 TOOL_NAMES = (
     "create_run", "enqueue_task", "claim_next_task", "heartbeat_lease", "mark_task_running", "pause_task",
@@ -252,6 +254,10 @@ def test_mark_task_running(crew: Crew) -> None:
     assert crew.refusal("mark_task_running", **held).startswith("LeaseConflictError: ")
 
 
+def _has_paused(crew: Crew, run: str, times: int) -> bool:
+    return crew.events(run).count("task.paused") == times
+
+
 @row("pause_task", "resume_task", "leased → blocked", "running → blocked", "leased → waiting_input",
      "running → waiting_input", "blocked → queued", "waiting_input → queued", "task.paused",
      "task.resumed", "run waiting",
@@ -262,7 +268,7 @@ def test_mark_task_running(crew: Crew) -> None:
 def test_pause_and_resume_task(crew: Crew, status: str, running: bool) -> None:
     run = crew.run()
     crew.task(run, maxAttempts=1)
-    for _ in range(2):
+    for n in (1, 2):
         held = crew.take()
         if running:
             crew.report("mark_task_running", held)
@@ -270,6 +276,8 @@ def test_pause_and_resume_task(crew: Crew, status: str, running: bool) -> None:
         paused = crew.report("pause_task", held, status=status, reason="which one?")
         assert (paused["status"], paused["attemptCount"], crew.status(run)) == (status, 0, "waiting")
         assert [paused[name] for name in ("leaseId", "leasedBy", "leaseExpiresAt")] == [None] * 3
+        # The feed ends before the event while an older transaction is open.
+        wait_until(partial(_has_paused, crew, run, n))
         event = [e for e in crew.call("list_run_events", runId=run)["events"] if e["eventType"] == "task.paused"][-1]
         assert event["payload"] == {"status": status, "workerId": "w", "reason": "which one?"}
         assert crew.refusal("pause_task", **held, status=status).startswith("LeaseConflictError: ")

@@ -148,10 +148,14 @@ function disconnect() {
   source = null;
 }
 
+// As a browser that shows the page: who has to log in is redirected.
+function look(url) {
+  return fetch(url, { method: "HEAD", headers: { accept: "text/html" } });
+}
+
 async function reloadIfLoggedOut() {
   try {
-    const answer = await fetch(location.href, { method: "HEAD" });
-    if (answer.status === 401) location.reload();
+    if ((await look(location.href)).redirected) location.reload();
   } catch {
     // The server is away: the next attempt to connect finds out.
   }
@@ -222,8 +226,8 @@ document.addEventListener("keydown", (event) => {
 // The cookie of a session is not sent when a link of another site leads here. From this page it is.
 const loginForm = document.querySelector("[data-login]");
 if (loginForm) {
-  fetch(loginForm.dataset.login, { method: "HEAD" }).then(
-    (answer) => { if (answer.ok) location.replace(loginForm.dataset.login); },
+  look(loginForm.dataset.login).then(
+    (answer) => { if (answer.ok && !answer.redirected) location.replace(loginForm.dataset.login); },
     () => {},
   );
 }

@@ -10,7 +10,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from onetray.dashboard.views import audit as views
-from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.dashboard.test_waiting import HTML, MARKUP, approval, words
 from tests.http.callers import bearer, served
@@ -31,12 +30,11 @@ def rows(page: str) -> list[str]:
 def test_what_people_did_is_listed_newest_first(client: TestClient, engine: Engine) -> None:
     assert "Nobody has done anything yet" in words(client.get("/ui/audit").text)
     engine.pause_queue("mail", by="ann", reason=MARKUP)
-    stage = approval(engine)
-    engine.approve_stage(stage, actor_name="bob", note="fine")
-    engine.configure("mail", Policy(max_attempts=1))
     submit(engine, kind="mail")
     dead = take(engine).id
     engine.dead_letter(dead, "timeout", "no")
+    stage = approval(engine)
+    engine.approve_stage(stage, actor_name="bob", note="fine")
     engine.redrive(dead, actor_name="cem")
     gone = submit(engine, kind="mail")
     engine.cancel(gone, actor_name="dan")

@@ -1,4 +1,9 @@
-"""The position in a queue of PostgreSQL where its claims start to scan, kept by each process for itself."""
+"""The position in a queue of PostgreSQL where its claims start to scan, kept by each process for itself.
+
+Owns when a claim scans from the start of a queue, which finds everything, and when it starts at the mark, which is fast:
+after the mark was passed by a task of this process, after a claim that locked tasks and did not take them, after a claim
+that found too little, and every second. What other processes put before the mark is found by these scans, too.
+"""
 
 from __future__ import annotations
 

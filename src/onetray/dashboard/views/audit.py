@@ -22,7 +22,7 @@ BADGES = {
 }  # fmt: skip
 
 
-class Line(NamedTuple):
+class AuditLine(NamedTuple):
     """An action of a person."""
 
     event: Event
@@ -51,11 +51,11 @@ def audit(view: View) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line(event: Event, count: int) -> Line:
+def _line(event: Event, count: int) -> AuditLine:
     verb = event.type.partition(".")[2]
     payload = event.payload if isinstance(event.payload, dict) else {}
     subject = None
     if event.type.partition(".")[0] in SUBJECTS:
         name = payload.get("name") or next((payload[key] for key in SUBJECTS if key in payload), "")
         subject = f"{event.type.partition('.')[0]} {name}"
-    return Line(event, event.actor.removeprefix(f"{USER}:"), BADGES.get(verb, "queued"), subject, count - 1)
+    return AuditLine(event, event.actor.removeprefix(f"{USER}:"), BADGES.get(verb, "queued"), subject, count - 1)

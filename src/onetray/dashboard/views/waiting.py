@@ -33,7 +33,7 @@ AT_DEADLINE = {
 }  # fmt: skip
 
 
-class Item(NamedTuple):
+class OpenQuestion(NamedTuple):
     """Something that waits for a person, in the list."""
 
     entry: WaitingEntry
@@ -59,23 +59,23 @@ def waiting(view: View) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stage_item(view: View, entry: WaitingEntry) -> Item | None:
+def _stage_item(view: View, entry: WaitingEntry) -> OpenQuestion | None:
     stage = view.engine.stage(entry.id)
     if stage.state != WAITING:
         return None
     owner, asked = _owner(stage), _approval(stage)
-    return Item(
+    return OpenQuestion(
         entry, "" if owner == ANYBODY else owner, str(asked.get("reason") or ""), stage.due_at,
         view.link("approval", id=entry.id), _why_not(view, stage),
     )  # fmt: skip
 
 
-def _task_item(view: View, entry: WaitingEntry, tasks: dict[str, Task]) -> Item | None:
+def _task_item(view: View, entry: WaitingEntry, tasks: dict[str, Task]) -> OpenQuestion | None:
     task = tasks.get(entry.id)
     if task is None or task.state != WAITING_INPUT:
         return None
     owner = task.held_by or ""
-    return Item(
+    return OpenQuestion(
         entry, "" if owner == ANYBODY else owner, task.held_why or "", None, view.link("question", id=entry.id),
         _lacks_scope(view),
     )  # fmt: skip
@@ -151,10 +151,10 @@ def _form_context(view: View, form: SchemaForm | None) -> dict[str, Any]:
 
 
 def _readable(values: list[tuple[str, Any]]) -> list[tuple[str, str]]:
-    return [(name, pretty(value)) for name, value in values if value is not None]
+    return [(name, readable_json(value)) for name, value in values if value is not None]
 
 
-def pretty(value: Any) -> str:
+def readable_json(value: Any) -> str:
     """JSON to read; a large value is cut."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}\n… ({len(text):,} characters)"

@@ -131,6 +131,7 @@ function connect() {
   };
   source.addEventListener("fragments", (event) => {
     for (const [name, fragment] of Object.entries(JSON.parse(event.data))) swap(name, fragment);
+    follow();
     tick();
   });
   // Not the browser's own reconnect: the next request says what the page has now.
@@ -173,15 +174,35 @@ document.addEventListener("submit", (event) => {
 });
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
+  const button = event.target.closest("[data-copy], [data-copy-from]");
   if (!button) return;
+  const from = button.dataset.copyFrom ? document.getElementById(button.dataset.copyFrom) : button;
   try {
-    await navigator.clipboard.writeText(button.dataset.copy);
+    await navigator.clipboard.writeText(button.dataset.copy ?? from.textContent);
     button.title = "Copied";
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 1500);
   } catch {
-    getSelection().selectAllChildren(button);
+    getSelection().selectAllChildren(from);
   }
 });
+
+// A log follows its end while its switch is on. Scrolling up turns it off, scrolling to the end on.
+
+const followSwitch = document.querySelector("[data-follow-switch]");
+
+function follow() {
+  const log = document.querySelector("[data-follow]");
+  if (log && followSwitch?.checked) log.scrollTop = log.scrollHeight;
+}
+
+document.addEventListener("scroll", (event) => {
+  const log = event.target;
+  if (followSwitch && log.dataset && "follow" in log.dataset) {
+    followSwitch.checked = log.scrollHeight - log.scrollTop - log.clientHeight < 24;
+  }
+}, true);
+followSwitch?.addEventListener("change", follow);
 
 // Keys: / focuses the filter, j and k move in lists, enter opens, ? shows the help.
 
@@ -234,6 +255,7 @@ if (loginForm) {
 
 if (root.dataset.now) {
   tick();
+  follow();
   setInterval(tick, 1000);
   connect();
 }

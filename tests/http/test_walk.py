@@ -40,6 +40,7 @@ OPEN = {
 """What anybody may ask, once more: whoever opens a route has to say so twice."""
 WRITES = {
     SUBMIT: (
+        "/ui/submit", "/ui/jobs/{id}/open",
         "/v1/pipeline/jobs",
         "/api/v1/flow-definitions/{name:path}/submit",
         "/api/jobs", "/api/v1/jobs", "/api/v1/jobs/batch", "/api/v1/jobs/{id}/open", "/api/v1/jobs/{id}/seal",
@@ -75,8 +76,12 @@ WRITES = {
         "/api/v1/bulk", "/api/v1/bulk/{id}/stop", "/api/v1/bulk/{id}/resume", "/api/v1/acts/start_bulk",
         "/api/v1/acts/stop_bulk", "/api/v1/acts/resume_bulk", "/ui/bulk/start", "/ui/bulk/{id}/stop",
         "/ui/bulk/{id}/resume", "/ui/dead/{id}/redrive", "/ui/dead/{id}/delete",
+        "/ui/jobs/{id}/cancel", "/ui/jobs/{id}/retry", "/ui/jobs/{id}/resume", "/ui/jobs/{id}/pause",
+        "/ui/jobs/{id}/priority", "/ui/jobs/{id}/run-now", "/ui/jobs/{id}/stages/{stage}/{verb}",
+        "/ui/waiting/stage/{id}", "/ui/waiting/task/{id}",
     ),
     READ: ("/api/v1/bulk/preview",),
+    ADMIN: ("/ui/tokens", "/ui/tokens/{id}/revoke"),
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""
 OF_WORKERS = frozenset({
@@ -93,6 +98,7 @@ SEVERAL = {
     "/api/v1/whoami": set(SCOPES),
     "/ui/logout": set(SCOPES),
     "/mcp": {READ, SUBMIT, WORK, OPERATE},
+    "/ui/tokens": {ADMIN},
 }
 """Where one of several scopes will do."""
 JOBNIK_WORKERS_READ = ("/v1/jobs/{jobId}", "/v1/stages/{stageId}", "/v1/stages/{stageId}/summary", "/v1/tasks/{taskId}")

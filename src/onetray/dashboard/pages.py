@@ -58,6 +58,8 @@ class Page:
     scope: str
     nav: int | None
     """Its place in the menu. None: it is not in it."""
+    nav_scope: str
+    """Who sees it in the menu."""
     function: PageFunction
 
     @property
@@ -79,12 +81,16 @@ PAGES: dict[str, Page] = {}
 ACTIONS: dict[str, Action] = {}
 
 
-def page(path: str, *, title: str, nav: int | None = None, scope: str = READ) -> Callable[[PageFunction], PageFunction]:
+def page(
+    path: str, *, title: str, nav: int | None = None, scope: str = READ, nav_scope: str | None = None
+) -> Callable[[PageFunction], PageFunction]:
     """Declare a page: `/jobs` is served at /ui/jobs, and `/` is the start page."""
 
     def declare(function: PageFunction) -> PageFunction:
         name = _new_name(function)
-        PAGES[name] = Page(name, HOME if path == HOME else PREFIX + path, title, scope, nav, function)
+        PAGES[name] = Page(
+            name, HOME if path == HOME else PREFIX + path, title, scope, nav, nav_scope or scope, function
+        )
         return function
 
     return declare

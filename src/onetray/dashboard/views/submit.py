@@ -24,7 +24,7 @@ MAX_LISTED = 200
 ONCE, KEY = "once", "idempotency_key"
 
 
-@page("/submit", title="Submit", nav=60, scope=SUBMIT)
+@page("/submit", title="Submit", nav=60, nav_scope=SUBMIT)
 def submit(view: View) -> dict[str, Any]:
     flow, kind, part = view.query.text("flow"), view.query.text("kind"), view.query.text("q")
     if flow or kind:

@@ -142,5 +142,6 @@ def test_an_input_that_does_not_satisfy_its_form_is_refused_part_by_part(
     found = by_route(api, stage, "approve", token("ann"), input={"d": ["x", 1]})
     assert refusal(found) == (400, "invalid_input")
     assert {part["at"]: part["message"] for part in found.json()["parts"]} == {
-        "/a~1b": "'a/b' is a required property", "/c": "'c' is a required property", "/d/1": "1 is not of type 'string'",
+        "/a~1b": "'a/b' is a required property", "/c": "'c' is a required property",
+        "/d/1": "1 is not of type 'string'",
     }  # fmt: skip

@@ -217,6 +217,7 @@ def test_somebody_else_has_answered_meanwhile(client: TestClient, engine: Engine
         back = client.post(of(stage), data={**hidden, "verdict": "approve", "v/why": "a long text", "note": "mine"})
         assert back.status_code == 409
         assert "ann has" in words(back.text)
+        assert re.search(r"(your answer|yours) was not used", words(back.text))
         assert 'value="a long text"' in back.text
         assert 'value="mine"' in back.text
         assert 'class="flash error"' in back.text

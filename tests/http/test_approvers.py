@@ -132,3 +132,16 @@ def test_a_change_of_a_queue_or_a_breaker_names_the_token_and_the_reason(
         ("queue.paused", "user:ann", "down"), ("queue.resumed", "user:ann", None),
         ("breaker.opened", "user:ann", "slow"), ("breaker.closed", "user:ann", "fine"),
     ]  # fmt: skip
+
+
+def test_an_input_that_does_not_satisfy_its_form_is_refused_part_by_part(
+    engine: Engine, api: TestClient, token: Sender
+) -> None:
+    form = {"required": ["a/b", "c"], "properties": {"d": {"items": {"type": "string"}}}}
+    stage = engine.submit_flow("f", [StageSpec("s", [TaskSpec("x")], approval=Approval(form=form))]).stages[0]
+    found = by_route(api, stage, "approve", token("ann"), input={"d": ["x", 1]})
+    assert refusal(found) == (400, "invalid_input")
+    assert {part["at"]: part["message"] for part in found.json()["parts"]} == {
+        "/a~1b": "'a/b' is a required property", "/c": "'c' is a required property",
+        "/d/1": "1 is not of type 'string'",
+    }  # fmt: skip

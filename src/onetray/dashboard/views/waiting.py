@@ -13,7 +13,7 @@ from onetray.dashboard.forms import BadForm, SchemaForm
 from onetray.dashboard.pages import Flash, Redraw, action, page
 from onetray.dashboard.view import Form, Values, View
 from onetray.domain.commands import Resume
-from onetray.domain.errors import Conflict, InvalidInput, OnetrayError
+from onetray.domain.errors import Conflict, IllegalTransition, InvalidInput, OnetrayError
 from onetray.domain.flow import ANYBODY, Stage, may_answer, not_approver
 from onetray.domain.flow_commands import ApproveStage, RejectStage
 from onetray.domain.lifecycle import STAGE, WAITING, WAITING_INPUT
@@ -208,7 +208,11 @@ def _refused(page_name: str, form: Form, error: BadForm | OnetrayError) -> Redra
     """The form again, with what was typed, and what is wrong with it."""
     if isinstance(error, BadForm):
         return Redraw(page_name, {"typed": form, "errors": error.errors, "problem": "Mend what is marked below."}, 400)
-    carried = {"typed": form, "errors": errors_of(error), "problem": problems.of_error(error)["detail"]}
+    if isinstance(error, IllegalTransition):
+        problem = "It does not wait for an answer any more: yours was not used. What you typed is below."
+    else:
+        problem = problems.of_error(error)["detail"]
+    carried = {"typed": form, "errors": errors_of(error), "problem": problem}
     return Redraw(page_name, carried, error.status)
 
 

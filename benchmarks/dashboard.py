@@ -102,6 +102,10 @@ def _pages(engine: Engine) -> Iterator[tuple[str, str]]:
                 yield f"{page.name} {words}", f"{page.path}?{urlencode(query)}"
         elif page.path.startswith("/ui/bulk/"):
             yield page.name, page.path.format(id=engine.bulks(limit=1)[0].id)
+        elif page.path.startswith("/ui/waiting/stage/"):
+            yield page.name, page.path.format(id=_newest(engine, "stage", "waiting"))
+        elif page.path.startswith("/ui/waiting/task/"):
+            yield page.name, page.path.format(id=_newest(engine, "task", "waiting_input"))
         else:
             for name, id in samples.items():
                 yield f"{page.name}: {name}", page.path.format(id=id, part="input")
@@ -109,14 +113,13 @@ def _pages(engine: Engine) -> Iterator[tuple[str, str]]:
 
 def _samples(engine: Engine) -> dict[str, str]:
     """The id of a job of each sort."""
+    states = ("succeeded", "dead_lettered", "queued")
+    return {state: _newest(engine, "task", state) for state in states} | {"flow": _newest(engine, "flow", "running")}
 
-    def one(table: str, state: str) -> str:
-        query = f"SELECT CAST(id AS text) FROM onetray.{table} WHERE state = '{state}' ORDER BY key DESC LIMIT 1"
-        return str(engine.store.read_sql(query)[0][0])
 
-    return {state: one("task", state) for state in ("succeeded", "dead_lettered", "queued")} | {
-        "flow": one("flow", "running")
-    }
+def _newest(engine: Engine, table: str, state: str) -> str:
+    query = f"SELECT CAST(id AS text) FROM onetray.{table} WHERE state = '{state}' ORDER BY key DESC LIMIT 1"
+    return str(engine.store.read_sql(query)[0][0])
 
 
 def live(

@@ -61,12 +61,17 @@ def fill(engine: Engine) -> dict[str, str]:
         StageSpec(LONG, [TaskSpec(LONG)], approval=Approval(owner=HOSTILE, reason=HOSTILE)),
     ]
     flow = engine.submit_flow(HOSTILE, stages, labels=labels)
-    engine.submit_flow(LONG, [StageSpec(LONG, [TaskSpec(LONG)], approval=Approval(reason=HOSTILE))])
+    form = {"type": "object", "title": HOSTILE, "properties": {HOSTILE: {"enum": [HOSTILE, LONG], "title": LONG}}}
+    asking = StageSpec(LONG, [TaskSpec(LONG)], approval=Approval(reason=HOSTILE, form=form))
+    asked = engine.submit_flow(LONG, [asking])
     engine.pause_queue(HOSTILE, reason=HOSTILE, by=HOSTILE)
     beat = WorkerBeat(name=HOSTILE, host=LONG, pid=1, version="0", queues=(HOSTILE, LONG), ttl_s=3600)
     engine.worker_beat(beat)
     bulk = engine.start_bulk("cancel", {"kind": HOSTILE}, reason=HOSTILE)
-    return {"job": failed.id, "flow": flow.id, "bulk_operation": bulk.id}
+    (stage,) = engine.stages(asked.id)
+    return {
+        "job": failed.id, "flow": flow.id, "bulk_operation": bulk.id, "approval": stage.id, "question": asks.id,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])

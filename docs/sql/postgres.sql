@@ -83,7 +83,8 @@ WHERE coalesce(substr(eb.actor, 1, 5), 'user:') = 'user:' AND CASE eb.type
     WHEN 'flow.cancelled' THEN true WHEN 'flow.cancel_requested' THEN true WHEN 'flow.priority_set' THEN true
     WHEN 'queue.paused' THEN true WHEN 'queue.resumed' THEN true WHEN 'breaker.opened' THEN true
     WHEN 'breaker.closed' THEN true WHEN 'token.created' THEN true WHEN 'token.revoked' THEN true
-    WHEN 'job.deleted' THEN true ELSE false END AND eb.id < :before ORDER BY eb.id DESC LIMIT :limit;
+    WHEN 'job.deleted' THEN true WHEN 'bulk.started' THEN true WHEN 'bulk.resumed' THEN true
+    WHEN 'bulk.stopped' THEN true WHEN 'bulk.finished' THEN true ELSE false END AND eb.id < :before ORDER BY eb.id DESC LIMIT :limit;
 
 -- name: copies_among
 SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]) AND t.retry_of IS NOT NULL

@@ -276,9 +276,9 @@ def test_a_delay_and_a_time_together_are_refused(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"labels": {"team": 5}}, "the label 'team' must be text, not int"),
-        ({"labels": {5: "a"}}, "the name of a label must be text, not int"),
-        ({"labels": {"team": "a\nb"}}, "the label 'team' must be printable"),
+        ({"labels": {"team": 5}}, "the value of 'team' in labels must be text, not int"),
+        ({"labels": {5: "a"}}, "a name in labels must be text, not int"),
+        ({"labels": {"team": "a\nb"}}, "the value of 'team' in labels must be printable"),
         ({"labels": ["team"]}, 'labels must be an object of texts, as {"team": "a"}'),
         (
             {"run_at": "tomorrow"},

@@ -126,7 +126,7 @@ def test_a_clock_that_is_set_back_within_a_transaction_leaves_nothing_stuck(migr
 def test_a_janitor_ends_with_its_engine(database_url: str) -> None:
     with engine_on(database_url) as engine:
         engine.janitor(every_s=0.01).start()
-    assert not [t for t in threading.enumerate() if t.name == "onetray-janitor"]
+    assert not [t for t in threading.enumerate() if t.name in ("onetray-janitor", "onetray-retention", "onetray-bulk")]
 
 
 HOURLY = 3600.0

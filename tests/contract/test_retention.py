@@ -259,7 +259,7 @@ def test_a_retention_that_is_no_length_of_time_is_refused(engine: Engine, value:
 def test_a_janitor_with_retention_ends_with_its_engine(database_url: str) -> None:
     with engine_on(database_url) as engine:
         engine.janitor(retention_s=DAY).start()
-    assert not [t for t in threading.enumerate() if t.name == "onetray-janitor"]
+    assert not [t for t in threading.enumerate() if t.name in ("onetray-janitor", "onetray-retention", "onetray-bulk")]
 
 
 @pytest.mark.parametrize("key", ["idempotency_key", "unique_key"])

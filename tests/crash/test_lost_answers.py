@@ -25,6 +25,7 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.engine.http_keys import HeldKey
 from onetray.engine.retention import Retention
+from onetray.engine.statistics import StatisticsCounter
 from onetray.engine.tally import RENEWALS
 from onetray.store import old_events, open_store
 from onetray.store.schema import migrations
@@ -329,7 +330,59 @@ def retention_step(direct: Engine, n: str) -> Steps:
     assert direct.tasks(namespace=a.namespace) == []
 
 
+def start_bulk(direct: Engine, n: str) -> Steps:
+    submit(direct, namespace=f"start{n}")
+    yield lambda engine: engine.start_bulk("cancel", {}, namespace=f"start{n}")
+    assert [bulk.state for bulk in direct.bulks(namespace=f"start{n}")] == ["running"]
+
+
+def stop_bulk(direct: Engine, n: str) -> Steps:
+    submit(direct, namespace=f"stop{n}")
+    bulk = direct.start_bulk("cancel", {}, namespace=f"stop{n}")
+    yield lambda engine: engine.stop_bulk(bulk.id, namespace=f"stop{n}")
+    types = [event.type for event in direct.feed.read(0, 10_000, namespace=f"stop{n}").events]
+    assert (direct.bulk(bulk.id, namespace=f"stop{n}").state, types.count("bulk.stopped")) == ("stopped", 1)
+
+
+def bulk_step(direct: Engine, n: str) -> Steps:
+    for running in direct.bulks(limit=100):
+        direct.stop_bulk(running.id)
+    ids = [submit(direct, namespace=f"step{n}") for _ in range(3)]
+    bulk = direct.start_bulk("cancel", {}, namespace=f"step{n}")
+
+    def carry_out(engine: Engine) -> None:
+        steps = engine.bulk_steps()
+        while direct.bulk(bulk.id, namespace=f"step{n}").state == "running":
+            # A step that was not written is carried out the next time.
+            with suppress(Unavailable):
+                steps.step()
+
+    yield carry_out
+    assert direct.bulk(bulk.id, namespace=f"step{n}").done == 3
+    cancelled = [[e.type for e in direct.events(id_, namespace=f"step{n}")].count("task.cancelled") for id_ in ids]
+    assert cancelled == [1, 1, 1]
+
+
+def count_statistics(direct: Engine, n: str) -> Steps:
+    submit(direct, namespace=f"statistics{n}")
+
+    def count(engine: Engine) -> None:
+        # What could not be written is counted the next time.
+        for _ in range(2):
+            with suppress(Unavailable):
+                StatisticsCounter(engine.store).count_window()
+
+    yield count
+    now = direct.now()
+    counted = direct.statistics(since=now - 60 * SECOND, until=now + SECOND, namespace=f"statistics{n}")
+    assert sum(bucket.submitted for bucket in counted.buckets) == 1
+
+
 CASES: dict[Case, tuple[str, ...]] = {
+    start_bulk: ("start_bulk",),
+    stop_bulk: ("_change",),
+    bulk_step: (),
+    count_statistics: ("count_window",),
     pause_queue: ("_set_paused",),
     resume_queue: ("_set_paused",),
     open_breaker: ("open_breaker",),
@@ -451,8 +504,9 @@ def callers(method: str, sources: list[Path]) -> set[str]:
 
 
 def test_nothing_is_written_in_another_way() -> None:
-    """A COMMIT is resolved in one place: by `store.write`, or by the committer, whose batches are in batch.py."""
+    """A COMMIT is resolved in one place: by `store.write`, by the committer, whose batches are in batch.py, or by a
+    step of a bulk operation, which the next step repeats."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
-    assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands"}
+    assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands", "run_beside"}
     of_cases = {function for functions in CASES.values() for function in functions}
     assert callers("write", sources) == of_cases | {"move_old_events"}, "the last one has a test of its own"

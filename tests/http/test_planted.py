@@ -333,8 +333,8 @@ def test_what_is_not_redacted_is_asked_for_by_its_name_and_in_few_places() -> No
     """A new place is one more to be thought about: nothing that it reads may be shown to others."""
     places = {p.relative_to(SRC).as_posix() for p in SRC.rglob("*.py") if ".unredacted" in p.read_text("utf-8")}
     assert places == {
-        "dashboard/view.py", "dashboard/views/waiting.py", "dialects/calls.py", "dialects/kit.py", "http/auth/token_cache.py",
-        "http/claim_delivery.py", "http/idempotency.py",
+        "dashboard/view.py", "dashboard/views/waiting.py", "dialects/calls.py", "dialects/kit.py",
+        "http/auth/token_cache.py", "http/claim_delivery.py", "http/idempotency.py",
         "http/routes/rpc.py", "http/services.py", "mcp/call.py", "mcp/parallel/reports.py", "mcp/route.py",
     }  # fmt: skip
     below = [p for part in ("dashboard", "dialects", "http/routes", "mcp") for p in (SRC / part).rglob("*.py")]

@@ -384,7 +384,7 @@ def test_tasks_go_back_at_once_when_the_token_ends_while_they_are_claimed(engine
     engine = engine_here
     new, id_ = engine.tokens.create("ann", ["work"]), str(engine.submit("mail", queue="a").id)
     with serving(engine, LATE) as live:
-        after_a_claim(live, lambda: (engine.tokens.revoke(new.token.id), live.services.tokens._tokens._known.clear()))
+        after_a_claim(live, lambda: (engine.tokens.revoke(new.token.id), live.services.tokens.cache._known.clear()))
         assert Waits(live, "a", token=new.text, request_key="r").answer()[0] == 401
         assert untouched(engine, id_)
         assert [e.type for e in engine.events(id_)] == ["task.submitted", "task.claimed", "task.released"]

@@ -217,7 +217,9 @@ def check_labels(value: object, limits: Limits) -> dict[str, str] | None:
             f"a job has at most {limits.labels} labels, not {len(value)}", field="labels", limit=limits.labels
         )
     return {
-        _label_text(name, "the name of a label", limits): _label_text(content, f"the label {short_repr(name)}", limits)
+        _label_text(name, "a name in labels", limits): _label_text(
+            content, f"the value of {short_repr(name)} in labels", limits
+        )
         for name, content in value.items()
     }
 

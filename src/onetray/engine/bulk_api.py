@@ -205,8 +205,7 @@ class BulkApi(DatabaseReads):
         )  # fmt: skip
 
     def _newest_key(self) -> int:
-        rows = self.store.read("newest_before", upto=FAR_US)
-        return int(rows[0][0]) if rows else 0
+        return next((key for key, _ in self.store.read("newest_before", upto=FAR_US)), 0)
 
     def _filters(self, action: str, filters: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         """The filters without empty ones, after a check by the list that will use them."""

@@ -281,19 +281,20 @@ class Janitor:
     def __init__(
         self, sweep: Callable[[], int], next_in_s: Callable[[], float], every_s: float = 1.0,
         retention: Retention | None = None, outage: Outage | None = None, bulk: BulkSteps | None = None,
+        name: str = "onetray-janitor",
     ) -> None:  # fmt: skip
         self._sweep, self._next_in_s, self._every_s = sweep, next_in_s, every_s
         self._outage = outage or Outage()
         # Each in its own thread: due rows must not wait for them.
-        self._pruner = None if retention is None else self._beside(retention, ROUND_S)
-        self._bulk = None if bulk is None else self._beside(bulk, IDLE_S)
+        self._pruner = None if retention is None else self._beside(retention, ROUND_S, "onetray-retention")
+        self._bulk = None if bulk is None else self._beside(bulk, IDLE_S, "onetray-bulk")
         self._changed = threading.Condition()
         self._sweep_at = float("-inf")
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="onetray-janitor", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def _beside(self, steps: Steps, every_s: float) -> Janitor:
-        return Janitor(_step_of(steps), lambda: steps.rest_s, every_s, outage=self._outage)
+    def _beside(self, steps: Steps, every_s: float, name: str) -> Janitor:
+        return Janitor(_step_of(steps), lambda: steps.rest_s, every_s, outage=self._outage, name=name)
 
     def start(self) -> None:
         self._thread.start()

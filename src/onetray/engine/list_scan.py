@@ -153,14 +153,14 @@ class ListScan:
         upto = before - 1
         while upto:
             rows = self._read(self._statements.span, upto=upto, size=min(size, LISTED_SPAN), **self._filters)
-            after = int(rows[0][0]) if rows else 0
+            after = next((job for (job,) in rows), 0)
             yield after, upto
             upto = after
 
     def _spans_by_key(self, newest: str, size: int, before: int) -> Iterator[tuple[int, int]]:
         upto = self._first_key(newest, before - 1)
-        while top := self._read(newest, upto=upto):
-            upto, created_at = top[0]
+        while top := self._newest(newest, upto):
+            upto, created_at = top
             if created_at < self._since - MAX_KEY_AGE_US:
                 return
             after = max(upto - size, 0)
@@ -172,18 +172,19 @@ class ListScan:
         if self._until is None:
             return upto
         too_new = self._until + MAX_KEY_AGE_US
-        top = self._read(newest, upto=upto)
-        if not top or top[0][1] <= too_new:
+        high, created_at = self._newest(newest, upto) or (0, 0)
+        if created_at <= too_new:
             return upto
-        low, high = 0, int(top[0][0])
+        low = 0
         while high - low > SCAN:
             middle = (low + high) // 2
-            found = self._read(newest, upto=middle)
-            if found and found[0][1] > too_new:
-                high = int(found[0][0])
-            else:
-                low = middle
+            key, created_at = self._newest(newest, middle) or (0, 0)
+            low, high = (low, key) if created_at > too_new else (middle, high)
         return high
+
+    def _newest(self, statement: str, upto: int) -> tuple[int, int] | None:
+        """The key and the time of the newest item up to a key."""
+        return next(((key, created_at) for key, created_at in self._read(statement, upto=upto)), None)
 
 
 WALK_READS = 20

@@ -158,5 +158,6 @@ class TaskApi(DatabaseReads):
         if task is None:
             rows = self._read("dead_letters", namespace=namespace, limit=limit)
         else:
+            self.check(limit=limit)
             rows = self._read("dead_letter_of_task", id=task_id(task), namespace=namespace)
         return [replace(row, last_error=json_of(row.last_error)) for row in rows]

@@ -1,8 +1,8 @@
 """The position in a queue of PostgreSQL where its claims start to scan, kept by each process for itself.
 
-Owns when a claim scans from the start of a queue, which finds everything, and when it starts at the mark, which is fast:
-after the mark was passed by a task of this process, after a claim that locked tasks and did not take them, after a claim
-that found too little, and every second. What other processes put before the mark is found by these scans, too.
+Owns when a claim scans from the start of a queue, which finds everything, and when it starts at the mark, which is
+fast. It scans from the start after this process has put a task before the mark, after a claim that locked tasks and did
+not take them, after a claim that found too little, and every second. That also finds what other processes put there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -191,12 +191,22 @@ def descriptions(kind: type) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Those of all classes at the top of a module. Parsed once: inspect.getsource would parse it for each class."""
+    """Those of all classes of a module. Parsed once: inspect.getsource would parse it for each class."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # There is no source.
         return {}
-    return {node.name: _docstrings(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {name: _docstrings(node) for name, node in _classes(tree.body, "")}
+
+
+def _classes(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    """The classes of a module by their qualified names, those within functions and classes too."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield prefix + node.name, node
+            yield from _classes(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield from _classes(node.body, f"{prefix}{node.name}.<locals>.")
 
 
 def _docstrings(tree: ast.ClassDef) -> dict[str, str]:

@@ -60,4 +60,5 @@ WHERE coalesce(substr(actor, 1, 5), 'user:') = 'user:' AND CASE type
     WHEN 'flow.cancelled' THEN true WHEN 'flow.cancel_requested' THEN true WHEN 'flow.priority_set' THEN true
     WHEN 'queue.paused' THEN true WHEN 'queue.resumed' THEN true WHEN 'breaker.opened' THEN true
     WHEN 'breaker.closed' THEN true WHEN 'token.created' THEN true WHEN 'token.revoked' THEN true
-    WHEN 'job.deleted' THEN true ELSE false END;
+    WHEN 'job.deleted' THEN true WHEN 'bulk.started' THEN true WHEN 'bulk.resumed' THEN true
+    WHEN 'bulk.stopped' THEN true WHEN 'bulk.finished' THEN true ELSE false END;

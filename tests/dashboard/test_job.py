@@ -154,11 +154,13 @@ def test_every_button_does_what_it_says(client: TestClient, engine: Engine, situ
 
 
 @each_case("situation", {**TASKS, **{f"flow: {name}": make for name, make in FLOWS.items()}})
-def test_a_job_can_be_looked_at_as_it_was_after_every_event(client: TestClient, engine: Engine, situation: str) -> None:
+def test_a_job_can_be_looked_at_as_it_was_after_an_event(client: TestClient, engine: Engine, situation: str) -> None:
     make = {**TASKS, **{f"flow: {name}": make for name, make in FLOWS.items()}}[situation]
     id_ = make(Maker(engine)).id
     is_flow = situation.startswith("flow: ")
-    for event in (engine.flow_events if is_flow else engine.events)(id_):
+    events = (engine.flow_events if is_flow else engine.events)(id_)
+    # Every event is folded by tests/property/test_past.py: here some of each situation are drawn.
+    for event in [*events[:: -(-len(events) // 4)], events[-1]]:
         page = show(client, id_, f"?at={event.id}")
         assert f"As of event {event.id}" in page.words
         assert f"/ui/jobs/{id_}" in page.links

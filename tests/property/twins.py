@@ -28,8 +28,8 @@ from tests.support.engines import must_verify
 SEED = 7
 NOBODY = str(UUID(int=7 << 76 | 2 << 62))
 TABLES = (
-    "task", "ready", "lease", "due", "event_batch", "flow_event", "event_page", "idempotency", "dead_letter", "log",
-    "flow", "stage", "dependency", "context",
+    "task", "ready", "lease", "waiting", "due", "event_batch", "flow_event", "event_page", "idempotency",
+    "dead_letter", "log", "flow", "stage", "dependency", "context",
 )  # fmt: skip
 SEQUENCES = ("entity_key", "lease_key", "event_id")
 CONFIG = EngineConfig(committers=1)

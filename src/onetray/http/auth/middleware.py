@@ -97,6 +97,10 @@ class WatchedSend:
             await self._send(message)
             return
         self._checked_at = self._now()
+        if self._principal is LOCAL and message["type"] == "http.response.start":
+            # The first token may have been made meanwhile, perhaps by this request, whose answer shows it.
+            await self._send(message)
+            return
         try:
             await self._tokens.recheck(self._principal)
         except Unauthorized as error:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from onetray.domain.clock import SECOND, SystemClock, VirtualClock
 from onetray.domain.commands import Submit
+from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
@@ -42,6 +43,28 @@ FAULTS = {
     "stock.sync": ("ReadTimeout", "the warehouse did not answer within 30 s"),
     "reports.daily_sales": ("OperationalError", "canceling statement due to statement timeout"),
 }
+REFUND = {
+    "type": "object", "required": ["cents"],
+    "properties": {
+        "cents": {"type": "integer", "minimum": 0, "maximum": 24_990, "title": "Amount in cents"},
+        "reason": {"enum": ["damaged", "late", "goodwill"], "title": "Reason", "default": "damaged"},
+        "message": {"type": "string", "maxLength": 1_000, "title": "Message to the customer"},
+        "restock": {"type": "boolean", "title": "Put the item back into stock"},
+    },
+}  # fmt: skip
+CAMPAIGN = {
+    "type": "object", "required": ["segment", "subject"],
+    "properties": {
+        "segment": {"enum": ["new customers", "regulars", "all"], "title": "Who gets it"},
+        "subject": {"type": "string", "maxLength": 120, "title": "Subject"},
+        "send_at": {"type": "string", "format": "date-time", "title": "Not before"},
+        "discount": {"type": "integer", "minimum": 0, "maximum": 50, "default": 10, "title": "Discount in percent",
+                     "description": "Shown in the first line."},
+        "countries": {"type": "array", "items": {"type": "string"}, "title": "Only these countries"},
+        "is_test": {"type": "boolean", "default": True, "title": "Send it to ourselves first"},
+    },
+}  # fmt: skip
+TOKENS = {"ada": ["admin"], "checkout": ["submit", "read"], "workers": ["work"], "grafana": ["read"]}
 COUNTRIES, TIERS = ("de", "fr", "nl", "pl", "es"), ("free", "pro", "business")
 
 
@@ -157,8 +180,31 @@ class Shop:
         self.engine.submit("reports.daily_sales", {"day": "2026-11-16"}, delay_s=5 * 3600)
         self._long_runs()
         self._workers()
+        self._people()
         self.engine.pause_queue("payments", reason="the bank is down for maintenance", by="ada")
         self.clock.advance(85)
+
+    def _people(self) -> None:
+        """What people have done, and what they may do."""
+        stages = [StageDeclaration(name=name, kind=f"mail.{name}", queue="mail") for name in ("select", "newsletter")]
+        self.engine.declare_flow(
+            FlowDeclaration(name="campaign", stages=stages, config_schema=CAMPAIGN), worker="web-1.shop"
+        )
+        first, second, *_ = self.engine.waiting(limit=10).entries
+        self.engine.approve_stage(first.id, note="paid by bank transfer", actor_name="grace", actor_groups=("finance",))
+        self.engine.reject_stage(
+            second.id, note="the customer has cancelled", actor_name="grace", actor_groups=("finance",)
+        )
+        delayed = self.engine.submit("mail.newsletter", {"campaign": "autumn"}, queue="mail", delay_s=3600)
+        self.engine.cancel(delayed.id, cause="sent twice", actor_name="lin")
+        for letter in self.engine.dead_lines(limit=2):
+            self.engine.redrive(letter.id, cause="the mail server is back", actor_name="lin")
+        self.engine.start_bulk("priority", {"kind": "mail.order_confirmation"}, priority=20, reason="sale", by="ada")
+        self.engine.start_bulk("redrive", {"kind": "stock.sync"}, canary=3, reason="the warehouse is back", by="lin")
+        while any(operation.state == "running" for operation in self.engine.bulks(unfinished=True)):
+            self.engine.bulk_steps().step()
+        self.engine.pause_queue("media", reason="a new encoder", by="ada")
+        self.engine.resume_queue("media", by="ada")
 
     def _long_runs(self) -> None:
         runs: Sequence[tuple[str, str, dict[str, object], float, str]] = (
@@ -175,6 +221,7 @@ class Shop:
             self.engine.log(task, "opened", ("info", message, {"percent": percent}))
         self.engine.submit("refunds.approve", {"order": 4117, "cents": 24_990}, priority=60)
         (task,) = self.engine.claim(worker="web-1.shop", kinds=("refunds.approve",), lease_s=LEASE_S)
+        self.engine.checkpoint(task, {"form": REFUND, "notes": "The parcel arrived open. Photos are in the ticket."})
         self.engine.pause(task, state="waiting_input", owner="finance", reason="Refund of 249.90 EUR: how much of it?")
 
     def _workers(self) -> None:

@@ -15,7 +15,13 @@ from mypy.types import AnyType, Instance, Type, TypeOfAny
 SQL = Path(__file__).resolve().parents[1] / "src/onetray/store/sql"
 METHODS = ("query", "query_later", "batch", "read", "read_within", "_read")
 READERS = ("cli", "engine", "explain", "feed", "http", "redaction", "testing")
-MODULES = ("onetray.store.rows", "onetray.store.event_rows", "onetray.store.copied_rows", "onetray.store.shown_rows")
+MODULES = (
+    "onetray.store.rows",
+    "onetray.store.event_rows",
+    "onetray.store.copied_rows",
+    "onetray.store.limit_rows",
+    "onetray.store.shown_rows",
+)
 _HEADER = re.compile(r"^-- name: (\w+)\n-- row: (\w+)$", re.MULTILINE)
 DECLARED = {name: row for path in sorted(SQL.glob("*.sql")) for name, row in _HEADER.findall(path.read_text())}
 

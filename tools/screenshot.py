@@ -25,7 +25,7 @@ from tests.support.browser import (
     browser,
     in_use,
     no_sideways_scroll,
-    profile,
+    page_alone,
     screenshot,
 )  # fmt: skip
 
@@ -44,7 +44,7 @@ def _take(started: Browser, look: str, asked: argparse.Namespace) -> list[str]:
     headers = {"Authorization": f"Bearer {asked.token}"} if asked.token else {}
     faults = []
     try:
-        with profile(started, viewport=viewport, color_scheme=scheme, extra_http_headers=headers) as page:
+        with page_alone(started, viewport=viewport, color_scheme=scheme, extra_http_headers=headers) as page:
             page.goto(asked.url)
             screenshot(page, asked.folder / f"{asked.name}-{look}.png")
             print(asked.folder / f"{asked.name}-{look}.png")

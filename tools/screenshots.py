@@ -21,22 +21,29 @@ from onetray.dashboard.pages import PAGES, load_views
 from onetray.engine import Engine
 from onetray.engine.statistics import StatisticsCounter
 from onetray.store import open_store
-from tests.support.browser import DARK, LIGHT, PHONE, browser, in_use, profile, screenshot
+from tests.support.browser import DARK, LIGHT, PHONE, browser, in_use, page_alone, screenshot
 from tests.support.live import serving
-from tools.demo_shop import Shop
+from tools.demo_shop import TOKENS, Shop
 
 ROOT = Path(__file__).parents[1]
 WINDOW = {"width": 1280, "height": 860}
 LOOKS = {"light": (WINDOW, LIGHT, 1.5), "dark": (WINDOW, DARK, 1.5), "phone": (PHONE, LIGHT, 2)}
 SUFFIX = ".webp"
+DAY_S = 86_400
 
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/images"
     with _site() as (url, engine), browser() as started, in_use(started):
+        tokens = [
+            engine.tokens.create(
+                name, scopes, expires_s=90 * DAY_S, groups=["finance"] if name == "ada" else (), by="ada"
+            )
+            for name, scopes in TOKENS.items()
+        ]
         for name, path in _pages(engine):
             for look in LOOKS:
-                _take(started, url + path, folder / f"dashboard-{name}-{look}{SUFFIX}", look)
+                _take(started, url + path, folder / f"dashboard-{name}-{look}{SUFFIX}", look, tokens[0].text)
 
 
 @contextmanager
@@ -60,6 +67,9 @@ def _pages(engine: Engine) -> Iterator[tuple[str, str]]:
             yield page.name, page.path
     for name, id_ in _jobs(engine).items():
         yield name, PAGES["job"].path.format(id=id_)
+    asks = next(entry for entry in engine.waiting(limit=100).entries if entry.entity == "task")
+    yield "answer", PAGES["question"].path.format(id=asks.id)
+    yield "submit-form", f"{PAGES['submit'].path}?flow=campaign"
 
 
 def _jobs(engine: Engine) -> dict[str, str]:
@@ -72,9 +82,10 @@ def _jobs(engine: Engine) -> dict[str, str]:
     return {"flow": done.id, "approval": waiting.id, "failed-job": dead.id, "running-job": encode.id}
 
 
-def _take(started: Browser, url: str, path: Path, look: str) -> None:
+def _take(started: Browser, url: str, path: Path, look: str, token: str) -> None:
     viewport, scheme, scale = LOOKS[look]
-    with profile(started, viewport=viewport, color_scheme=scheme, device_scale_factor=scale) as page:
+    options = {"viewport": viewport, "color_scheme": scheme, "device_scale_factor": scale}
+    with page_alone(started, **options, extra_http_headers={"Authorization": f"Bearer {token}"}) as page:
         page.goto(url)
         page.evaluate("document.fonts.ready")
         screenshot(page, path, whole=False)

@@ -84,7 +84,11 @@ WHERE coalesce(substr(eb.actor, 1, 5), 'user:') = 'user:' AND CASE eb.type
     WHEN 'queue.paused' THEN true WHEN 'queue.resumed' THEN true WHEN 'breaker.opened' THEN true
     WHEN 'breaker.closed' THEN true WHEN 'token.created' THEN true WHEN 'token.revoked' THEN true
     WHEN 'job.deleted' THEN true WHEN 'bulk.started' THEN true WHEN 'bulk.resumed' THEN true
-    WHEN 'bulk.stopped' THEN true WHEN 'bulk.finished' THEN true ELSE false END AND eb.id < :before ORDER BY eb.id DESC LIMIT :limit;
+    WHEN 'bulk.stopped' THEN true WHEN 'bulk.finished' THEN true WHEN 'schedule.created' THEN true
+    WHEN 'schedule.changed' THEN true WHEN 'schedule.paused' THEN true WHEN 'schedule.resumed' THEN true
+    WHEN 'schedule.triggered' THEN true WHEN 'schedule.backfilled' THEN true WHEN 'schedule.removed' THEN true
+    WHEN 'schedule.orphaned' THEN true WHEN 'limit.set' THEN true WHEN 'limit.reset' THEN true
+    WHEN 'limit.removed' THEN true WHEN 'weight.set' THEN true ELSE false END AND eb.id < :before ORDER BY eb.id DESC LIMIT :limit;
 
 -- name: copies_among
 SELECT t.key, t.created_at FROM onetray.task AS t WHERE t.key = ANY(:keys::bigint[]) AND t.retry_of IS NOT NULL
@@ -94,6 +98,9 @@ UNION ALL SELECT f.key, f.created_at FROM onetray.flow AS f WHERE f.key = ANY(:k
 SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS br ON br.kind = k.key
 WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
     AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = :queue AND r.kind = k.key);
+
+-- name: breakers_of_kinds
+SELECT kind, open_until FROM onetray.breaker WHERE open_until IS NOT NULL AND kind = ANY(:kinds::integer[]);
 
 -- name: lock_breakers_to_try
 SELECT kind FROM onetray.breaker WHERE kind = ANY(:kinds::integer[]) AND open_until <= :now ORDER BY kind FOR UPDATE SKIP LOCKED;
@@ -262,8 +269,11 @@ INSERT INTO onetray.declared_flow (ns, name, version, stages, declared_at, decla
 VALUES (:ns, :name, :version, :stages, :at, :by, :at, :body)
 ON CONFLICT (ns, name) DO UPDATE SET version = excluded.version, stages = excluded.stages,
     declared_at = excluded.declared_at, declared_by = excluded.declared_by, seen_at = excluded.seen_at,
-    other_version = declared_flow.version, other_seen_at = declared_flow.seen_at, body = excluded.body
-WHERE declared_flow.version <> excluded.version;
+    other_version = CASE WHEN declared_flow.version = excluded.version THEN declared_flow.other_version
+        ELSE declared_flow.version END,
+    other_seen_at = CASE WHEN declared_flow.version = excluded.version THEN declared_flow.other_seen_at
+        ELSE declared_flow.seen_at END, body = excluded.body
+WHERE declared_flow.version <> excluded.version OR declared_flow.body <> excluded.body;
 
 -- name: renew_flow
 UPDATE onetray.declared_flow SET
@@ -521,7 +531,7 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
     p.body AS policy_body,
     EXISTS (SELECT 1 FROM onetray.ready AS r
-        WHERE r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
+        WHERE r.queue = coalesce(-t.lane, t.queue) AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
@@ -603,7 +613,9 @@ WHERE w.state IN ('queued') ORDER BY 1, 2, 3 LIMIT :limit;
 -- name: ready_kinds
 SELECT q.name AS queue, k.name AS kind FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     JOIN onetray.kind AS k ON k.ns = q.ns
-WHERE n.name = :namespace AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND r.kind = k.key)
+WHERE n.name = :namespace AND q.paused_at IS NULL
+    AND (EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND r.kind = k.key)
+    OR EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.queue = q.key AND l.kind = k.key AND l.state = 1))
 ORDER BY q.name, k.name LIMIT :limit;
 
 -- name: workers_by_sort
@@ -653,7 +665,7 @@ SELECT (SELECT count(*) FROM (
     SELECT 1 FROM onetray.ready AS f
     WHERE f.queue = r.queue AND (f.rank, f.task) < (r.rank, r.task) LIMIT :most) AS before)
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
-    JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
+    JOIN onetray.ready AS r ON r.queue = coalesce(-t.lane, t.queue) AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
 WHERE t.id = :id AND n.name = :namespace;
 
 -- name: flows_of_ids
@@ -810,7 +822,8 @@ WHERE task.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AN
 UPDATE onetray.ready SET rank = -CAST(:priority AS integer)
 FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
 WHERE s.job = :job AND t.state IN ('queued')
-    AND ready.queue = t.queue AND ready.rank = -t.priority AND ready.task = t.key AND ready.kind = t.kind;
+    AND ready.queue = coalesce(-t.lane, t.queue) AND ready.rank = -t.priority AND ready.task = t.key AND ready.kind = t.kind
+RETURNING ready.queue, ready.task;
 
 -- name: set_compensation
 UPDATE onetray.flow SET compensation = b.compensation FROM unnest(:compensation::bigint[], :key::bigint[]) AS b(compensation, key) WHERE flow.key = b.key;
@@ -821,12 +834,13 @@ SELECT count(*), max(n.key) FROM (
 ) AS n;
 
 -- name: open_ready
+-- row: OpenedRow(queue, rank, task)
 INSERT INTO onetray.ready (queue, rank, task, kind)
-SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
+SELECT coalesce(-t.lane, t.queue), -t.priority, t.key, t.kind FROM onetray.task AS t
 WHERE (t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) AND t.stage IS NOT NULL AND t.state IN ('queued') AND t.unmet = 0
     AND t.control = 0 AND t.run_at <= :at
 ON CONFLICT DO NOTHING
-RETURNING queue;
+RETURNING queue, rank, task;
 
 -- name: open_due
 INSERT INTO onetray.due (at, task, what, fence)
@@ -852,7 +866,7 @@ ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence;
 
 -- name: queued_of_stage
 -- row: ReadyRow(key, queue, rank, kind)
-SELECT t.key, t.queue, -t.priority AS rank, t.kind FROM onetray.task AS t
+SELECT t.key, coalesce(-t.lane, t.queue) AS queue, -t.priority AS rank, t.kind FROM onetray.task AS t
 WHERE (t.stage, t.key) > (:stage, :after) AND t.stage <= :stage AND t.state IN ('queued') AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit;
 
@@ -1294,6 +1308,15 @@ SELECT job FROM onetray.unique_key WHERE job = ANY(:keys::bigint[]);
 -- name: lock_jobs_of_unique_keys
 SELECT job FROM onetray.unique_key WHERE job = ANY(:keys::bigint[]) FOR UPDATE SKIP LOCKED;
 
+-- name: jobs_of_submit_windows
+SELECT job FROM onetray.submit_window WHERE job = ANY(:keys::bigint[]);
+
+-- name: lock_jobs_of_submit_windows
+SELECT job FROM onetray.submit_window WHERE job = ANY(:keys::bigint[]) FOR UPDATE SKIP LOCKED;
+
+-- name: prune_submit_windows
+DELETE FROM onetray.submit_window WHERE job = ANY(:keys::bigint[]);
+
 -- name: prune_idempotency
 DELETE FROM onetray.idempotency WHERE job = ANY(:keys::bigint[]);
 
@@ -1327,10 +1350,11 @@ DELETE FROM onetray.event_batch WHERE id IN (
 RETURNING id;
 
 -- name: prune_notes
-DELETE FROM onetray.event_batch WHERE id IN (
+WITH old AS MATERIALIZED (
     SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type = ANY(:types::text[]) AND e.ts < :before
     LIMIT :limit FOR UPDATE SKIP LOCKED
 )
+DELETE FROM onetray.event_batch WHERE id IN (SELECT o.id FROM old AS o)
 RETURNING coalesce(job, entity), id;
 
 -- name: prune_flow_events_by_id
@@ -1372,12 +1396,166 @@ FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job
 -- name: take_unique
 UPDATE onetray.unique_key SET job = b.job FROM unnest(:job::bigint[], :kind::integer[], :key::text[]) AS b(job, kind, key) WHERE unique_key.kind = b.kind AND unique_key.key = b.key;
 
+-- name: lock_windows
+INSERT INTO onetray.submit_window (kind, mode, key, job, opened_at, until_at, replaced)
+SELECT b.kind, b.mode, b.key, 0, 0, 0, 0 FROM unnest(:kind::integer[], :mode::text[], :key::text[]) AS b(kind, mode, key) WHERE true
+ON CONFLICT (kind, mode, key) DO UPDATE SET job = excluded.job WHERE false;
+
+-- name: windows_held
+-- row: WindowRow(kind, mode, key, job, opened_at, until_at, replaced, id, state, fence, version)
+SELECT w.kind, w.mode, w.key, w.job, w.opened_at, w.until_at, w.replaced, CAST(t.id AS text) AS id, t.state, t.fence, t.version
+FROM onetray.submit_window AS w LEFT JOIN onetray.task AS t ON t.key = w.job
+    JOIN unnest(:kind::integer[], :mode::text[], :key::text[]) AS b(kind, mode, key) ON w.kind = b.kind AND w.mode = b.mode AND w.key = b.key;
+
+-- name: save_window
+UPDATE onetray.submit_window SET job = b.job, opened_at = b.opened_at, until_at = b.until_at, replaced = b.replaced FROM unnest(:job::bigint[], :opened_at::bigint[], :until_at::bigint[], :replaced::integer[], :kind::integer[], :mode::text[], :key::text[]) AS b(job, opened_at, until_at, replaced, kind, mode, key)
+WHERE submit_window.kind = b.kind AND submit_window.mode = b.mode AND submit_window.key = b.key;
+
+-- name: drop_window
+DELETE FROM onetray.submit_window WHERE submit_window.ctid = ANY(ARRAY(SELECT (SELECT submit_window.ctid FROM onetray.submit_window WHERE submit_window.kind = b.kind AND submit_window.mode = b.mode
+    AND submit_window.key = b.key) FROM unnest(:kind::integer[], :mode::text[], :key::text[]) AS b(kind, mode, key)));
+
+-- name: debounced_job
+-- row: DebouncedRow(until_at, replaced)
+SELECT w.until_at, w.replaced FROM onetray.submit_window AS w WHERE w.job = :job AND w.mode = :mode;
+
 -- name: insert_label
 INSERT INTO onetray.label (job, name, value, ns) SELECT b.job, b.name, b.value, b.ns FROM unnest(:job::bigint[], :name::text[], :value::text[], :ns::integer[]) AS b(job, name, value, ns);
 
 -- name: copy_labels
 INSERT INTO onetray.label (job, name, value, ns)
 SELECT :to, name, value, ns FROM onetray.label WHERE job = :of;
+
+-- name: find_lanes
+SELECT l.value, l.key FROM onetray.lane AS l
+WHERE l.queue = :queue AND l.kind = :kind AND l.value = ANY(:values::text[]) AND l.retired_at IS NULL;
+
+-- name: add_lane
+INSERT INTO onetray.lane (key, ns, queue, kind, value, fair, weight)
+SELECT b.key, :ns, :queue, :kind, b.value, b.fair,
+    coalesce((SELECT w.weight FROM onetray.lane_weight AS w WHERE w.kind = :kind AND w.value = b.fair), 1) FROM unnest(:key::bigint[], :value::text[], :fair::text[]) AS b(key, value, fair)
+WHERE true ON CONFLICT (queue, kind, value) DO UPDATE SET retired_at = NULL;
+
+-- name: set_weight
+INSERT INTO onetray.lane_weight (kind, value, weight) VALUES (:kind, :value, :weight)
+ON CONFLICT (kind, value) DO UPDATE SET weight = excluded.weight;
+
+-- name: lanes_to_weigh
+SELECT key FROM onetray.lane WHERE kind = :kind AND fair = :value ORDER BY key FOR NO KEY UPDATE;
+
+-- name: weigh_lanes
+UPDATE onetray.lane SET weight = :weight WHERE key = ANY(:keys::integer[]);
+
+-- name: weight_of
+SELECT value, weight FROM onetray.lane_weight WHERE kind = :kind AND value = :value;
+
+-- name: share_lanes
+-- row: LaneEntryRow(key, queue, kind, fair, state, rank, turn, retired_at)
+SELECT key, queue, kind, fair, state, rank, turn, retired_at FROM onetray.lane WHERE key = ANY(:keys::integer[])
+ORDER BY key FOR KEY SHARE;
+
+-- name: lock_lanes_to_open
+-- row: LaneEntryRow(key, queue, kind, fair, state, rank, turn, retired_at)
+SELECT key, queue, kind, fair, state, rank, turn, retired_at FROM onetray.lane WHERE key = ANY(:keys::integer[])
+ORDER BY key FOR NO KEY UPDATE;
+
+-- name: first_turns
+SELECT b.key, (SELECT l.turn FROM onetray.lane AS l WHERE l.state = 1 AND l.queue = b.queue AND l.kind = b.kind
+    AND l.rank = b.rank ORDER BY l.queue, l.kind, l.rank, l.turn, l.key LIMIT 1) FROM unnest(:key::bigint[], :queue::integer[], :kind::integer[], :rank::integer[]) AS b(key, queue, kind, rank);
+
+-- name: enter_lanes
+UPDATE onetray.lane SET state = b.lane_state, rank = b.rank, turn = b.turn, retired_at = NULL FROM unnest(:lane_state::integer[], :rank::integer[], :turn::bigint[], :key::bigint[]) AS b(lane_state, rank, turn, key)
+WHERE lane.key = b.key;
+
+-- name: set_lanes
+UPDATE onetray.lane SET state = b.lane_state, rank = b.rank, turn = b.turn, blocked_on = b.blocked_on,
+    blocked_at = b.blocked_at, retired_at = NULL FROM unnest(:lane_state::integer[], :rank::integer[], :turn::bigint[], :blocked_on::bigint[], :blocked_at::bigint[], :key::bigint[]) AS b(lane_state, rank, turn, blocked_on, blocked_at, key) WHERE lane.key = b.key;
+
+-- name: open_lane_kinds
+WITH RECURSIVE k(kind) AS (
+    SELECT min(l.kind) FROM onetray.lane AS l WHERE l.queue = :queue AND l.state = 1
+    UNION ALL SELECT (SELECT min(l.kind) FROM onetray.lane AS l WHERE l.queue = :queue AND l.state = 1 AND l.kind > k.kind)
+    FROM k WHERE k.kind IS NOT NULL
+) SELECT k.kind FROM k WHERE k.kind IS NOT NULL;
+
+-- name: ready_kinds_of_queue
+WITH RECURSIVE k(kind) AS (
+    SELECT min(r.kind) FROM onetray.ready AS r WHERE r.queue = :queue
+    UNION ALL SELECT (SELECT min(r.kind) FROM onetray.ready AS r WHERE r.queue = :queue AND r.kind > k.kind)
+    FROM k WHERE k.kind IS NOT NULL
+) SELECT k.kind FROM k WHERE k.kind IS NOT NULL;
+
+-- name: heads_of_open_lanes
+-- row: OpenLaneRow(rank, turn, key)
+SELECT l.rank, l.turn, l.key FROM onetray.lane AS l WHERE l.queue = :queue AND l.kind = :kind AND l.state = 1
+    AND NOT l.key = ANY(:but::integer[])
+ORDER BY l.queue, l.kind, l.rank, l.turn, l.key LIMIT :limit;
+
+-- name: lock_open_lanes
+-- row: LaneRow(key, queue, kind, value, fair, weight, rank, turn)
+SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM onetray.lane AS l WHERE l.queue = :queue AND l.kind = :kind AND l.state = 1 AND NOT l.key = ANY(:but::integer[])
+ORDER BY l.queue, l.kind, l.rank, l.turn, l.key LIMIT :limit FOR NO KEY UPDATE OF l SKIP LOCKED;
+
+-- name: lock_open_lane
+-- row: LaneRow(key, queue, kind, value, fair, weight, rank, turn)
+SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM onetray.lane AS l WHERE l.key = :key AND l.state = 1 FOR NO KEY UPDATE OF l;
+
+-- name: lock_lanes_by_key
+-- row: LaneRow(key, queue, kind, value, fair, weight, rank, turn)
+SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM onetray.lane AS l WHERE l.key = ANY(:keys::integer[]) AND l.state = 1 ORDER BY l.key FOR NO KEY UPDATE OF l SKIP LOCKED;
+
+-- name: lock_blocked_lanes
+-- row: BlockedLaneRow(key, queue, kind, fair, rank, turn, blocked_on)
+SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on FROM unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n) CROSS JOIN LATERAL (SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n FOR NO KEY UPDATE OF x SKIP LOCKED) AS l;
+
+-- name: still_blocked
+SELECT DISTINCT l.blocked_on FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = ANY(:keys::bigint[]);
+
+-- name: blocked_of_rule
+SELECT l.blocked_on, l.key FROM onetray.limit_bucket AS k JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = k.key
+WHERE k.rule = :rule LIMIT :limit;
+
+-- name: open_lanes_of_buckets
+UPDATE onetray.lane SET state = 1, blocked_on = NULL, blocked_at = NULL WHERE state = 2 AND blocked_on = ANY(:keys::bigint[]);
+
+-- name: claim_lanes
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
+SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n) CROSS JOIN LATERAL (SELECT x.rank, x.task FROM onetray.ready AS x WHERE x.queue = CAST(-i.value AS integer) ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED;
+
+-- name: heads_of_lanes
+-- row: LaneHeadRow(key, rank, task)
+SELECT i.value AS key, (SELECT r.rank FROM onetray.ready AS r WHERE r.queue = -i.value
+        ORDER BY r.queue, r.rank, r.task LIMIT 1) AS rank,
+    (SELECT r.task FROM onetray.ready AS r WHERE r.queue = -i.value ORDER BY r.queue, r.rank, r.task LIMIT 1) AS task
+FROM unnest(:lanes::integer[]) AS i(value);
+
+-- name: lock_empty_lanes
+SELECT l.key FROM onetray.lane AS l WHERE l.key = ANY(:keys::integer[]) ORDER BY l.key FOR UPDATE OF l SKIP LOCKED;
+
+-- name: values_of_lanes
+SELECT l.key, l.value FROM onetray.lane AS l WHERE l.key = ANY(:keys::integer[]);
+
+-- name: idle_lanes
+SELECT l.key FROM onetray.lane AS l
+WHERE l.key > :after AND l.state = 0 AND (CAST(:ns AS integer) IS NULL OR l.ns = :ns) ORDER BY l.key LIMIT :limit;
+
+-- name: lanes_of_tasks
+SELECT DISTINCT lane FROM onetray.task WHERE key > :after AND key <= :upto AND lane IS NOT NULL AND finished_at IS NULL;
+
+-- name: retire_lanes
+UPDATE onetray.lane SET retired_at = :at WHERE key = ANY(:keys::integer[]) AND state = 0 AND retired_at IS NULL;
+
+-- name: delete_lanes
+DELETE FROM onetray.lane WHERE key = ANY(:keys::integer[]) AND state = 0 AND retired_at <= :before RETURNING ns, kind;
+
+-- name: delete_idle_buckets
+DELETE FROM onetray.limit_bucket WHERE key IN (
+    SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
+    WHERE r.kind = ANY(:kinds::integer[]) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL
+        AND (k.starts = '[]' OR k.next_at < :now - r.period)
+        AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
+    LIMIT :limit);
 
 -- name: insert_lease
 INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
@@ -1431,6 +1609,191 @@ WHERE key = ANY(:keys::bigint[]) AND ns = :ns ORDER BY key;
 
 -- name: delete_leases
 DELETE FROM onetray.lease WHERE key = ANY(:keys::bigint[]);
+
+-- name: lock_namespace
+SELECT key FROM onetray.namespace WHERE key = :ns FOR UPDATE;
+
+-- name: share_namespace
+SELECT key FROM onetray.namespace WHERE key = :ns FOR KEY SHARE;
+
+-- name: rules_of_claim
+-- row: RuleRow(key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at)
+SELECT key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at
+FROM onetray.limit_rule WHERE ns = :ns AND queue IN (0, :queue) ORDER BY key;
+
+-- name: rules_of_namespace
+-- row: RuleRow(key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at)
+SELECT key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at
+FROM onetray.limit_rule WHERE ns = :ns ORDER BY key LIMIT :limit;
+
+-- name: rule_by_key
+-- row: RuleRow(key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at)
+SELECT key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at
+FROM onetray.limit_rule WHERE key = :key FOR UPDATE;
+
+-- name: rule_now
+-- row: RuleRow(key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at)
+SELECT key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at
+FROM onetray.limit_rule WHERE key = :key;
+
+-- name: find_rule
+-- row: RuleRow(key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at)
+SELECT key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at, counted, waits_for, lowered_at
+FROM onetray.limit_rule WHERE ns = :ns AND kind = :kind AND queue = :queue AND path = :path AND what = :what FOR UPDATE;
+
+-- name: add_rule
+INSERT INTO onetray.limit_rule (key, ns, queue, kind, path, what, most, period, smooth, declared, set_by, set_at)
+VALUES (:key, :ns, :queue, :kind, :path, :what, :most, :period, :smooth, :declared, :set_by, :set_at);
+
+-- name: change_rule
+UPDATE onetray.limit_rule SET most = :most, period = :period, smooth = :smooth, declared = :declared, set_by = :set_by,
+    set_at = :set_at, lowered_at = coalesce(:lowered_at, lowered_at) WHERE key = :key;
+
+-- name: await_claims
+UPDATE onetray.limit_rule SET waits_for = :waits_for WHERE key = :key;
+
+-- name: rule_is_counted
+UPDATE onetray.limit_rule SET counted = 1, waits_for = NULL, lowered_at = coalesce(:lowered_at, lowered_at)
+WHERE key = :key;
+
+-- name: delete_rule
+DELETE FROM onetray.limit_rule WHERE key = :key RETURNING key;
+
+-- name: delete_buckets_of_rule
+DELETE FROM onetray.limit_bucket WHERE rule = :rule RETURNING key;
+
+-- name: claim_begins
+SELECT r.task FROM onetray.ready AS r WHERE r.queue = 0 AND r.rank = 0 AND r.task = 0 FOR UPDATE OF r SKIP LOCKED;
+
+-- name: claims_under_way
+SELECT DISTINCT p.virtualtransaction FROM pg_locks AS p WHERE p.relation = CAST('onetray.ready' AS regclass) AND p.mode = 'RowShareLock' AND p.pid <> pg_backend_pid() AND p.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
+
+-- name: share_queue
+SELECT key FROM onetray.queue WHERE key = :key FOR KEY SHARE;
+
+-- name: limit_queue
+UPDATE onetray.queue SET limited = 1 WHERE key = :key AND limited = 0;
+
+-- name: limit_queues
+UPDATE onetray.queue SET limited = 1 WHERE ns = :ns AND limited = 0;
+
+-- name: lock_limited_queues
+SELECT key FROM onetray.queue WHERE ns = :ns AND limited = 1 ORDER BY key FOR UPDATE;
+
+-- name: unlimit_queues
+UPDATE onetray.queue SET limited = 0 WHERE key = ANY(:keys::integer[])
+    AND NOT EXISTS (SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = queue.ns AND (r.kind <> 0 OR r.queue = queue.key))
+    AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.queue = queue.key);
+
+-- name: claim_gates
+-- row: GatesRow(paused, limited, breakers)
+SELECT CASE WHEN q.paused_at IS NULL THEN 0 ELSE 1 END AS paused, q.limited,
+    CASE WHEN EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL) THEN 1 ELSE 0 END AS breakers
+FROM onetray.queue AS q WHERE q.key = :queue;
+
+-- name: held_in_scope
+SELECT t.key FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+WHERE l.ns = :ns AND (t.queue = :queue OR t.kind = :kind) ORDER BY t.key;
+
+-- name: slots_of_tasks
+SELECT key, slots FROM onetray.task WHERE key = ANY(:keys::bigint[]) AND slots IS NOT NULL;
+
+-- name: add_slots
+UPDATE onetray.task SET slots = coalesce(task.slots, ',') || b.slots || ',' FROM unnest(:slots::text[], :key::bigint[]) AS b(slots, key) WHERE task.key = b.key;
+
+-- name: add_buckets
+INSERT INTO onetray.limit_bucket (key, rule, value) SELECT b.key, b.rule, b.value FROM unnest(:key::bigint[], :rule::bigint[], :value::text[]) AS b(key, rule, value) WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: peek_buckets
+-- row: BucketRow(key, rule, value, running, starts, next_at, due_at, waiters, seen_at)
+SELECT k.key, k.rule, k.value, k.running, k.starts, k.next_at, k.due_at, k.waiters, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.limit_bucket AS k JOIN onetray.limit_rule AS r ON r.key = k.rule
+WHERE r.ns = :ns AND r.queue IN (0, :queue) AND r.path = '';
+
+-- name: buckets_of_values
+-- row: BucketRow(key, rule, value, running, starts, next_at, due_at, waiters, seen_at)
+SELECT k.key, k.rule, k.value, k.running, k.starts, k.next_at, k.due_at, k.waiters, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.limit_bucket AS k JOIN unnest(:rule::bigint[], :value::text[]) AS b(rule, value) ON k.rule = b.rule AND k.value = b.value;
+
+-- name: lock_buckets
+-- row: BucketRow(key, rule, value, running, starts, next_at, due_at, waiters, seen_at)
+SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
+    SELECT k.key, k.rule, k.value, k.running, k.starts, k.next_at, k.due_at, k.waiters FROM onetray.limit_bucket AS k WHERE k.key = ANY(:keys::bigint[]) ORDER BY k.key FOR UPDATE OF k
+) AS l;
+
+-- name: lock_free_buckets
+-- row: BucketRow(key, rule, value, running, starts, next_at, due_at, waiters, seen_at)
+SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
+    SELECT k.key, k.rule, k.value, k.running, k.starts, k.next_at, k.due_at, k.waiters FROM onetray.limit_bucket AS k WHERE k.key = ANY(:keys::bigint[]) ORDER BY k.key FOR UPDATE OF k SKIP LOCKED
+) AS l;
+
+-- name: set_buckets
+UPDATE onetray.limit_bucket SET running = b.running, starts = b.starts, next_at = b.next_at, due_at = b.due_at,
+    waiters = b.waiters FROM unnest(:running::integer[], :starts::text[], :next_at::bigint[], :due_at::bigint[], :waiters::text[], :key::bigint[]) AS b(running, starts, next_at, due_at, waiters, key) WHERE limit_bucket.key = b.key;
+
+-- name: buckets_of_rule
+-- row: ShownBucketRow(key, rule, value, running, starts, next_at, due_at, waiters, blocked, blocked_since, seen_at)
+SELECT k.key, k.rule, k.value, k.running, k.starts, k.next_at, k.due_at, k.waiters, (SELECT count(*) FROM (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key
+        ORDER BY l.blocked_on, l.rank, l.turn, l.key LIMIT 1000) AS n) AS blocked,
+    (SELECT min(n.blocked_at) FROM (SELECT l.blocked_at FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key
+        ORDER BY l.blocked_on, l.rank, l.turn, l.key LIMIT 1000) AS n) AS blocked_since, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at
+FROM onetray.limit_bucket AS k WHERE k.rule = :rule AND k.key > :after AND (CAST(:value AS text) IS NULL OR k.value = :value)
+ORDER BY k.key LIMIT :limit;
+
+-- name: used_of_rules
+-- row: RuleUseRow(rule, running, blocked)
+SELECT r.key AS rule, CAST(coalesce(sum(k.running), 0) AS bigint) AS running, (SELECT count(*) FROM (
+    SELECT 1 FROM onetray.limit_bucket AS x JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = x.key
+    WHERE x.rule = r.key LIMIT 1000) AS n) AS blocked
+FROM onetray.limit_rule AS r LEFT JOIN onetray.limit_bucket AS k ON k.rule = r.key
+WHERE r.key = ANY(:rules::bigint[]) GROUP BY r.key;
+
+-- name: holders_of_bucket
+-- row: HolderRow(task, job, kind, queue, worker, state, claimed_at, lease_expires_at)
+SELECT CAST(t.id AS text) AS task, CASE WHEN t.job = t.key THEN CAST(t.id AS text)
+        ELSE (SELECT CAST(f.id AS text) FROM onetray.flow AS f WHERE f.key = t.job) END AS job, k.name AS kind,
+    q.name AS queue, t.owner AS worker, t.state, t.updated_at AS claimed_at, l.expires_at AS lease_expires_at
+FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value) JOIN onetray.task AS t ON t.key = j.value AND t.lease = l.key
+    JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.queue AS q ON q.key = t.queue
+WHERE l.ns = :ns AND strpos(t.slots, :slot) > 0 ORDER BY t.key LIMIT :limit OFFSET :skip;
+
+-- name: weights_of_namespace
+-- row: WeightRow(kind, value, weight)
+SELECT k.name AS kind, w.value, w.weight FROM onetray.lane_weight AS w JOIN onetray.kind AS k ON k.key = w.kind
+WHERE k.ns = :ns AND (CAST(:kind AS text) IS NULL OR k.name = :kind) ORDER BY k.name, w.value LIMIT :limit;
+
+-- name: unkeyed_counters
+-- row: BucketRow(key, rule, value, running, starts, next_at, due_at, waiters, seen_at)
+SELECT k.key, k.rule, k.value, k.running, k.starts, k.next_at, k.due_at, k.waiters, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM onetray.limit_bucket AS k JOIN onetray.limit_rule AS r ON r.key = k.rule
+WHERE r.ns = :ns AND r.path = '';
+
+-- name: held_back_by_values
+SELECT count(*) FROM (
+    SELECT 1 FROM onetray.limit_bucket AS x JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = x.key
+        JOIN onetray.ready AS r ON r.queue = -l.key
+    WHERE x.rule = :rule LIMIT :most
+) AS c;
+
+-- name: ready_in_scope
+SELECT count(*) FROM (
+    SELECT 1 FROM onetray.queue AS q JOIN onetray.ready AS r ON r.queue = q.key
+    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR r.kind = :kind)
+    UNION ALL
+    SELECT 1 FROM onetray.queue AS q JOIN onetray.lane AS l ON l.queue = q.key AND l.state <> 0
+        JOIN onetray.ready AS r ON r.queue = -l.key
+    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR l.kind = :kind)
+    LIMIT :most
+) AS c;
+
+-- name: lane_of_task
+-- row: LaneFacts(ns, queue, kind, limited, value, fair, weight, state, blocked_on, blocked_at, open_lanes, lanes_before)
+SELECT t.ns, t.queue, t.kind, q.limited, l.value, l.fair, l.weight, coalesce(l.state, 0) AS state, l.blocked_on,
+    l.blocked_at,
+    (SELECT count(*) FROM (SELECT 1 FROM onetray.lane AS o WHERE o.queue = t.queue AND o.kind = t.kind AND o.state = 1
+        LIMIT :most) AS c) AS open_lanes,
+    (SELECT count(*) FROM (SELECT 1 FROM onetray.lane AS o WHERE o.queue = t.queue AND o.kind = t.kind AND o.state = 1
+        AND (o.rank, o.turn, o.key) < (l.rank, l.turn, l.key) LIMIT :most) AS c) AS lanes_before
+FROM onetray.task AS t JOIN onetray.queue AS q ON q.key = t.queue LEFT JOIN onetray.lane AS l ON l.key = t.lane
+WHERE t.key = :task;
 
 -- name: newest_before
 SELECT n.key, n.created_at FROM (
@@ -2168,18 +2531,27 @@ WHERE s.id = :id AND s.job = :job AND n.name = :namespace;
 SELECT s.ord, t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage WHERE t.id = :id AND t.job = :job;
 
 -- name: list_queues
--- row: QueueDepth(name, paused_at, paused_by, ready, delayed, held, oldest_ready_at)
+-- row: QueueDepth(name, paused_at, paused_by, ready, delayed, held, oldest_ready_at, limited)
 SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
-    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at
+    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at, CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
+        SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND (q.key = ANY(:full_queues::integer[]) OR r.kind = ANY(:full_kinds::integer[]))
+        UNION ALL
+        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+        WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key = ANY(:full_queues::integer[]) OR l.kind = ANY(:full_kinds::integer[])))
+        LIMIT :most
+    ) AS c) END AS limited
 FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
-    LEFT JOIN (SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue) AS r
-        ON r.queue = q.key
+    LEFT JOIN (
+        SELECT coalesce(v.queue, g.queue) AS queue, CAST(sum(g.ready) AS bigint) AS ready, min(g.oldest) AS oldest FROM (
+            SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue
+        ) AS g LEFT JOIN onetray.lane AS v ON v.key = -g.queue GROUP BY coalesce(v.queue, g.queue)
+    ) AS r ON r.queue = q.key
     LEFT JOIN onetray.task AS o ON o.key = r.oldest
     LEFT JOIN (
         SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
         WHERE d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
             AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) GROUP BY t.queue
+                WHERE y.queue = coalesce(-t.lane, t.queue) AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) GROUP BY t.queue
     ) AS w ON w.queue = q.key
     LEFT JOIN (
         SELECT t.queue, count(*) AS held FROM onetray.lease AS l CROSS JOIN unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)
@@ -2190,7 +2562,10 @@ WHERE n.name = :namespace ORDER BY q.name LIMIT :limit;
 
 -- name: list_kinds
 SELECT k.name FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns
-WHERE n.name = :namespace ORDER BY k.name LIMIT :limit;
+WHERE n.name = :namespace AND (
+    k.key NOT IN (SELECT f.kind FROM (SELECT x.kind FROM onetray.flow AS x ORDER BY x.key DESC LIMIT :scan) AS f)
+    OR k.key IN (SELECT t.kind FROM (SELECT x.kind FROM onetray.task AS x ORDER BY x.key DESC LIMIT :scan) AS t)
+) ORDER BY k.name LIMIT :limit;
 
 -- name: retried_jobs
 SELECT CAST(t.id AS text) AS id FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
@@ -2454,7 +2829,8 @@ SELECT key, body FROM onetray.policy;
 INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;
 
 -- name: add_queue
-INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING;
+INSERT INTO onetray.queue (ns, name, limited) VALUES (:ns, :name, CASE WHEN EXISTS (
+    SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = :ns AND r.kind <> 0) THEN 1 ELSE 0 END) ON CONFLICT DO NOTHING;
 
 -- name: add_policy
 INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING;
@@ -2474,6 +2850,7 @@ UPDATE onetray.kind SET policy = :policy, retired_at = NULL WHERE key = :key AND
 SELECT k.key, k.retired_at FROM onetray.kind AS k
 WHERE k.key > :after AND (CAST(:ns AS integer) IS NULL OR k.ns = :ns) AND k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
     AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key)
+    AND NOT EXISTS (SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = k.ns AND r.kind = k.key)
 ORDER BY k.key LIMIT :limit;
 
 -- name: kinds_of_tasks
@@ -2485,21 +2862,23 @@ SELECT DISTINCT kind FROM onetray.flow WHERE key > :after AND key <= :upto;
 -- name: retire_kinds
 UPDATE onetray.kind SET retired_at = :at
 WHERE retired_at IS NULL AND key IN (SELECT k.key FROM onetray.kind AS k WHERE k.key = ANY(:keys::bigint[]) AND k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
-    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key));
+    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key)
+    AND NOT EXISTS (SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = k.ns AND r.kind = k.key));
 
 -- name: delete_kinds
 DELETE FROM onetray.kind
 WHERE retired_at <= :before AND key IN (SELECT k.key FROM onetray.kind AS k WHERE k.key = ANY(:keys::bigint[]) AND k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
-    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key));
+    AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key)
+    AND NOT EXISTS (SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = k.ns AND r.kind = k.key));
 
 -- name: take_back_kinds
 UPDATE onetray.kind SET retired_at = NULL WHERE retired_at IS NOT NULL AND key = ANY(:keys::bigint[]);
 
 -- name: queues_with_work
 SELECT q.key FROM onetray.queue AS q
-WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND (
+WHERE q.key = ANY(:keys::bigint[]) AND q.paused_at IS NULL AND ((
     SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
-) IS NOT NULL;
+) IS NOT NULL OR (SELECT l.key FROM onetray.lane AS l WHERE l.queue = q.key AND l.state = 1 LIMIT 1) IS NOT NULL);
 
 -- name: pause_queue
 UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key;
@@ -2508,21 +2887,31 @@ UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND p
 UPDATE onetray.queue SET paused_at = NULL, paused_by = NULL WHERE key = :key AND paused_at IS NOT NULL RETURNING key;
 
 -- name: count_queues
--- row: QueueCountRow(key, name, paused_at, paused_by, ready, oldest_ready_at)
+-- row: QueueCountRow(key, name, paused_at, paused_by, ready, oldest_ready_at, limited)
 SELECT q.key, q.name, q.paused_at, q.paused_by,
     (SELECT count(*) FROM (
         SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
+    ) AS c) + (SELECT count(*) FROM (
+        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key WHERE l.queue = q.key LIMIT :most
     ) AS c) AS ready,
     (SELECT t.run_at FROM onetray.task AS t WHERE t.key = (SELECT min(o.task) FROM (
-        SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
-    ) AS o)) AS oldest_ready_at
+        SELECT * FROM (SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most) AS p
+        UNION ALL SELECT * FROM (SELECT r.task FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+            WHERE l.queue = q.key LIMIT :most) AS v
+    ) AS o)) AS oldest_ready_at, CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
+        SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND (q.key = ANY(:full_queues::integer[]) OR r.kind = ANY(:full_kinds::integer[]))
+        UNION ALL
+        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+        WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key = ANY(:full_queues::integer[]) OR l.kind = ANY(:full_kinds::integer[])))
+        LIMIT :most
+    ) AS c) END AS limited
 FROM onetray.queue AS q WHERE q.ns = :ns ORDER BY q.name LIMIT :limit;
 
 -- name: count_delayed
 SELECT w.queue, count(*) FROM (
     SELECT (SELECT t.queue FROM onetray.task AS t WHERE t.key = d.task AND t.ns = :ns AND d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ('queued')
             AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)) AS queue
+                WHERE y.queue = coalesce(-t.lane, t.queue) AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)) AS queue
     FROM (SELECT n.at, n.task, n.what, n.fence FROM onetray.due AS n ORDER BY n.at, n.task, n.what LIMIT :most) AS d
 ) AS w WHERE w.queue IS NOT NULL GROUP BY w.queue;
 
@@ -2717,9 +3106,10 @@ DELETE FROM onetray.request
 WHERE caller = :caller AND key = :key AND began_at = ANY(:held_at::bigint[]) AND status IS NULL;
 
 -- name: delete_expired_requests
-DELETE FROM onetray.request WHERE (caller, key) IN (
+WITH old AS MATERIALIZED (
     SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
-);
+)
+DELETE FROM onetray.request WHERE (caller, key) IN (SELECT caller, key FROM old);
 
 -- name: reserve_request
 INSERT INTO onetray.request (caller, key, route, body_hash, began_at, expires_at)
@@ -2741,6 +3131,160 @@ SELECT r.caller, r.key, r.body_hash FROM onetray.request AS r JOIN unnest(:calle
 
 -- name: reserved_request
 SELECT body_hash FROM onetray.request WHERE caller = :caller AND key = :key;
+
+-- name: due_schedules
+-- row: ScheduleRow(key, ns, namespace, name, body, version, source, app, turn, next_fire_at, last_fire_at, look_at, failures, fires, kept_from, paused_at, paused_by, paused_why, orphaned_at, seen_at, version_seen_at, created_at, created_by, updated_at)
+SELECT c.key, c.ns, n.name AS namespace, c.name, c.body, c.version, c.source, c.app, c.turn, c.next_fire_at, c.last_fire_at,
+    c.look_at, c.failures, c.fires, c.kept_from, c.paused_at, c.paused_by, c.paused_why, c.orphaned_at, c.seen_at,
+    c.version_seen_at, c.created_at, c.created_by, c.updated_at
+FROM onetray.schedule AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE c.look_at <= :now ORDER BY c.look_at, c.key LIMIT :limit;
+
+-- name: next_look
+SELECT min(look_at) FROM onetray.schedule WHERE look_at IS NOT NULL;
+
+-- name: schedule_by_name
+-- row: ScheduleRow(key, ns, namespace, name, body, version, source, app, turn, next_fire_at, last_fire_at, look_at, failures, fires, kept_from, paused_at, paused_by, paused_why, orphaned_at, seen_at, version_seen_at, created_at, created_by, updated_at)
+SELECT c.key, c.ns, n.name AS namespace, c.name, c.body, c.version, c.source, c.app, c.turn, c.next_fire_at, c.last_fire_at,
+    c.look_at, c.failures, c.fires, c.kept_from, c.paused_at, c.paused_by, c.paused_why, c.orphaned_at, c.seen_at,
+    c.version_seen_at, c.created_at, c.created_by, c.updated_at
+FROM onetray.schedule AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE n.name = :namespace AND c.name = :schedule;
+
+-- name: list_schedules
+-- row: ScheduleRow(key, ns, namespace, name, body, version, source, app, turn, next_fire_at, last_fire_at, look_at, failures, fires, kept_from, paused_at, paused_by, paused_why, orphaned_at, seen_at, version_seen_at, created_at, created_by, updated_at)
+SELECT c.key, c.ns, n.name AS namespace, c.name, c.body, c.version, c.source, c.app, c.turn, c.next_fire_at, c.last_fire_at,
+    c.look_at, c.failures, c.fires, c.kept_from, c.paused_at, c.paused_by, c.paused_why, c.orphaned_at, c.seen_at,
+    c.version_seen_at, c.created_at, c.created_by, c.updated_at
+FROM onetray.schedule AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE n.name = :namespace AND c.name > :after ORDER BY c.name LIMIT :limit;
+
+-- name: schedules_of_app
+-- row: ScheduleRow(key, ns, namespace, name, body, version, source, app, turn, next_fire_at, last_fire_at, look_at, failures, fires, kept_from, paused_at, paused_by, paused_why, orphaned_at, seen_at, version_seen_at, created_at, created_by, updated_at)
+SELECT c.key, c.ns, n.name AS namespace, c.name, c.body, c.version, c.source, c.app, c.turn, c.next_fire_at, c.last_fire_at,
+    c.look_at, c.failures, c.fires, c.kept_from, c.paused_at, c.paused_by, c.paused_why, c.orphaned_at, c.seen_at,
+    c.version_seen_at, c.created_at, c.created_by, c.updated_at
+FROM onetray.schedule AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE c.ns = :ns AND c.app = :app;
+
+-- name: count_schedules
+SELECT count(*) FROM onetray.schedule WHERE ns = :ns;
+
+-- name: lock_schedule
+SELECT c.turn FROM onetray.schedule AS c WHERE c.key = :key AND c.turn = :turn FOR UPDATE SKIP LOCKED;
+
+-- name: wait_for_schedule
+-- row: ScheduleRow(key, ns, namespace, name, body, version, source, app, turn, next_fire_at, last_fire_at, look_at, failures, fires, kept_from, paused_at, paused_by, paused_why, orphaned_at, seen_at, version_seen_at, created_at, created_by, updated_at)
+SELECT c.key, c.ns, n.name AS namespace, c.name, c.body, c.version, c.source, c.app, c.turn, c.next_fire_at, c.last_fire_at,
+    c.look_at, c.failures, c.fires, c.kept_from, c.paused_at, c.paused_by, c.paused_why, c.orphaned_at, c.seen_at,
+    c.version_seen_at, c.created_at, c.created_by, c.updated_at
+FROM onetray.schedule AS c JOIN onetray.namespace AS n ON n.key = c.ns WHERE c.ns = :ns AND c.name = :schedule FOR UPDATE OF c;
+
+-- name: insert_schedule
+INSERT INTO onetray.schedule (key, ns, name, body, version, source, app, turn, next_fire_at, look_at, failures, fires,
+    kept_from, seen_at, version_seen_at, created_at, created_by, updated_at)
+VALUES (:key, :ns, :schedule, :body, :version, :source, :app, 1, :next_fire_at, :look_at, 0, 0, 0, :seen_at, :seen_at, :at, :by,
+    :at)
+ON CONFLICT (ns, name) DO NOTHING RETURNING 1;
+
+-- name: define_schedule
+UPDATE onetray.schedule SET body = :body, version = :version, next_fire_at = :next_fire_at, look_at = :look_at,
+    version_seen_at = :seen_at, updated_at = :at, turn = turn + 1
+WHERE key = :key;
+
+-- name: see_schedule
+UPDATE onetray.schedule SET seen_at = :at, version_seen_at = CASE WHEN version = :version THEN :at ELSE version_seen_at END,
+    app = :app, orphaned_at = NULL, look_at = :look_at, turn = turn + CASE WHEN orphaned_at IS NULL THEN 0 ELSE 1 END
+WHERE key = :key;
+
+-- name: orphan_schedule
+UPDATE onetray.schedule SET orphaned_at = :at, look_at = NULL, turn = turn + 1 WHERE key = :key;
+
+-- name: pause_schedule
+UPDATE onetray.schedule SET paused_at = :at, paused_by = :by, paused_why = :why, next_fire_at = NULL, look_at = NULL,
+    failures = :failures, updated_at = :at, turn = turn + 1
+WHERE key = :key;
+
+-- name: resume_schedule
+UPDATE onetray.schedule SET paused_at = NULL, paused_by = NULL, paused_why = NULL, failures = 0,
+    next_fire_at = :next_fire_at, look_at = :look_at, updated_at = :at, turn = turn + 1
+WHERE key = :key;
+
+-- name: advance_schedule
+UPDATE onetray.schedule SET next_fire_at = :next_fire_at, last_fire_at = coalesce(:last_fire_at, last_fire_at),
+    look_at = :look_at, failures = :failures, fires = fires + :fires, turn = turn + 1
+WHERE key = :key;
+
+-- name: note_triggered
+UPDATE onetray.schedule SET turn = turn + 1 WHERE key = :key;
+
+-- name: postpone_schedule
+UPDATE onetray.schedule SET look_at = :look_at WHERE key = :key AND turn = :turn AND look_at IS NOT NULL;
+
+-- name: forget_fires
+DELETE FROM onetray.schedule_fire WHERE schedule = :key AND fire_at <= (
+    SELECT o.fire_at FROM onetray.schedule_fire AS o WHERE o.schedule = :key ORDER BY o.fire_at DESC LIMIT 1 OFFSET :keep)
+RETURNING fire_at;
+
+-- name: keep_fires_from
+UPDATE onetray.schedule SET kept_from = :kept_from WHERE key = :key;
+
+-- name: delete_schedule
+DELETE FROM onetray.schedule WHERE key = :key;
+
+-- name: delete_fires
+DELETE FROM onetray.schedule_fire WHERE schedule = :key;
+
+-- name: insert_fires
+INSERT INTO onetray.schedule_fire (schedule, fire_at, manual, outcome, job_id, actor, at, why, missed, open)
+SELECT b.schedule, b.fire_at, b.manual, b.outcome, NULL, b.actor, b.at, b.why, b.missed, b.open FROM unnest(:schedule::bigint[], :fire_at::bigint[], :manual::integer[], :outcome::text[], :actor::text[], :at::bigint[], :why::text[], :missed::bigint[], :open::integer[]) AS b(schedule, fire_at, manual, outcome, actor, at, why, missed, open) WHERE true
+ON CONFLICT (schedule, fire_at, manual) DO NOTHING RETURNING fire_at;
+
+-- name: insert_or_take_fires
+INSERT INTO onetray.schedule_fire (schedule, fire_at, manual, outcome, job_id, actor, at, why, missed, open)
+SELECT b.schedule, b.fire_at, b.manual, b.outcome, NULL, b.actor, b.at, b.why, b.missed, b.open FROM unnest(:schedule::bigint[], :fire_at::bigint[], :manual::integer[], :outcome::text[], :actor::text[], :at::bigint[], :why::text[], :missed::bigint[], :open::integer[]) AS b(schedule, fire_at, manual, outcome, actor, at, why, missed, open) WHERE true
+ON CONFLICT (schedule, fire_at, manual) DO UPDATE SET outcome = excluded.outcome, actor = excluded.actor, at = excluded.at,
+    why = excluded.why, missed = excluded.missed, open = excluded.open
+WHERE schedule_fire.job_id IS NULL
+RETURNING fire_at;
+
+-- name: set_fires
+UPDATE onetray.schedule_fire SET outcome = b.outcome, job_id = b.job_id, why = b.why, open = b.open FROM unnest(:outcome::text[], :job_id::uuid[], :why::text[], :open::integer[], :schedule::bigint[], :fire_at::bigint[], :manual::integer[]) AS b(outcome, job_id, why, open, schedule, fire_at, manual)
+WHERE schedule_fire.schedule = b.schedule AND schedule_fire.fire_at = b.fire_at AND schedule_fire.manual = b.manual;
+
+-- name: close_fires
+UPDATE onetray.schedule_fire SET open = 0 FROM unnest(:schedule::bigint[], :fire_at::bigint[], :manual::integer[]) AS b(schedule, fire_at, manual)
+WHERE schedule_fire.schedule = b.schedule AND schedule_fire.fire_at = b.fire_at AND schedule_fire.manual = b.manual;
+
+-- name: open_fires
+-- row: ScheduleFireRow(schedule, fire_at, manual, outcome, job_id, job_state, entity, actor, at, why, missed)
+SELECT x.schedule, x.fire_at, x.manual, x.outcome, CAST(x.job_id AS text) AS job_id, coalesce(t.state, f.state) AS job_state,
+    CASE WHEN t.key IS NOT NULL THEN 'task' WHEN f.key IS NOT NULL THEN 'flow' END AS entity, x.actor, x.at, x.why, x.missed
+FROM onetray.schedule_fire AS x LEFT JOIN onetray.task AS t ON t.id = x.job_id
+    LEFT JOIN onetray.flow AS f ON f.id = x.job_id AND f.deleted_at IS NULL WHERE x.schedule = :key AND x.open = 1 ORDER BY x.fire_at, x.manual LIMIT :limit;
+
+-- name: last_fires
+-- row: ScheduleFireRow(schedule, fire_at, manual, outcome, job_id, job_state, entity, actor, at, why, missed)
+SELECT x.schedule, x.fire_at, x.manual, x.outcome, CAST(x.job_id AS text) AS job_id, coalesce(t.state, f.state) AS job_state,
+    CASE WHEN t.key IS NOT NULL THEN 'task' WHEN f.key IS NOT NULL THEN 'flow' END AS entity, x.actor, x.at, x.why, x.missed
+FROM onetray.schedule_fire AS x LEFT JOIN onetray.task AS t ON t.id = x.job_id
+    LEFT JOIN onetray.flow AS f ON f.id = x.job_id AND f.deleted_at IS NULL WHERE x.schedule = :key ORDER BY x.fire_at DESC, x.manual DESC LIMIT :limit;
+
+-- name: newest_fires
+-- row: ScheduleFireRow(schedule, fire_at, manual, outcome, job_id, job_state, entity, actor, at, why, missed)
+SELECT x.schedule, x.fire_at, x.manual, x.outcome, CAST(x.job_id AS text) AS job_id, coalesce(t.state, f.state) AS job_state,
+    CASE WHEN t.key IS NOT NULL THEN 'task' WHEN f.key IS NOT NULL THEN 'flow' END AS entity, x.actor, x.at, x.why, x.missed
+FROM onetray.schedule_fire AS x LEFT JOIN onetray.task AS t ON t.id = x.job_id
+    LEFT JOIN onetray.flow AS f ON f.id = x.job_id AND f.deleted_at IS NULL JOIN onetray.schedule AS c ON c.key = x.schedule AND c.last_fire_at = x.fire_at AND x.manual = 0
+WHERE c.key = ANY(:keys::bigint[]);
+
+-- name: fire_there
+-- row: ScheduleFireRow(schedule, fire_at, manual, outcome, job_id, job_state, entity, actor, at, why, missed)
+SELECT x.schedule, x.fire_at, x.manual, x.outcome, CAST(x.job_id AS text) AS job_id, coalesce(t.state, f.state) AS job_state,
+    CASE WHEN t.key IS NOT NULL THEN 'task' WHEN f.key IS NOT NULL THEN 'flow' END AS entity, x.actor, x.at, x.why, x.missed
+FROM onetray.schedule_fire AS x LEFT JOIN onetray.task AS t ON t.id = x.job_id
+    LEFT JOIN onetray.flow AS f ON f.id = x.job_id AND f.deleted_at IS NULL WHERE x.schedule = :key AND x.fire_at = :fire_at AND x.manual = :manual;
+
+-- name: fired_between
+SELECT x.fire_at FROM onetray.schedule_fire AS x
+WHERE x.schedule = :key AND x.manual = 0 AND x.fire_at >= :since AND x.fire_at <= :until
+    AND (x.job_id IS NOT NULL OR x.outcome = :waiting);
 
 -- name: statistic_cursor
 -- row: StatisticCursorRow(since, upto, counted_at, removed_at)
@@ -2789,10 +3333,11 @@ UPDATE onetray.statistic_cursor SET upto = :upto, counted_at = :at WHERE upto = 
 UPDATE onetray.statistic_cursor SET removed_at = :at WHERE removed_at < :at;
 
 -- name: prune_statistics
-DELETE FROM onetray.statistic WHERE (ns, span, at, type, bucket) IN (
-    SELECT t.ns, t.span, t.at, t.type, t.bucket FROM onetray.namespace AS n JOIN onetray.statistic AS t ON t.ns = n.key
-    WHERE t.span = :span AND t.at < :before LIMIT :limit FOR UPDATE OF t SKIP LOCKED
+WITH old AS MATERIALIZED (
+    SELECT t.ns, t.span, t.at, t.type, t.bucket FROM onetray.namespace AS n CROSS JOIN onetray.statistic AS t
+    WHERE t.ns = n.key AND t.span = :span AND t.at < :before LIMIT :limit FOR UPDATE OF t SKIP LOCKED
 )
+DELETE FROM onetray.statistic WHERE (ns, span, at, type, bucket) IN (SELECT o.ns, o.span, o.at, o.type, o.bucket FROM old AS o)
 RETURNING number;
 
 -- name: statistics
@@ -2807,40 +3352,37 @@ FROM onetray.statistic AS s WHERE s.ns = :ns AND s.span = :span AND s.at >= :sin
 SELECT CAST(id AS text) AS id, key, job FROM onetray.task WHERE id = ANY(:ids::uuid[]);
 
 -- name: lock_tasks
--- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, updated_at, seen_at)
+-- row: TaskRow(key, ns, state, version, fence, owner, lease, lease_expires_at, expiry_counts, attempts, max_attempts, spared, queue, kind, policy, priority, run_at, cancel_at, job, stage, unmet, control, updated_at, lane, slots, seen_at)
 SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
-        task.unmet, task.control, task.updated_at
+        task.unmet, task.control, task.updated_at, task.lane, task.slots
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
     WHERE task.key = ANY(:keys::bigint[])
     ORDER BY task.key FOR NO KEY UPDATE OF task
 ) AS l;
 
 -- name: claim_any
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
-    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
 ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
 -- name: claim_head
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at
 FROM (
     SELECT r.rank, r.task FROM onetray.ready AS r
-    WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
-        AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+    WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
     ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r SKIP LOCKED
 ) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED;
 
 -- name: claim_kind
--- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, seen_at)
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL))
-    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
 -- name: texts_of_tasks
@@ -2850,6 +3392,9 @@ SELECT t.key, t.payload, t.input FROM onetray.task AS t WHERE t.key = ANY(:keys:
 -- name: heads_of_queue
 SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit;
 
+-- name: head_of_queue
+SELECT r.rank, r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT 1;
+
 -- name: heads_of_kind
 SELECT r.rank, r.task FROM onetray.ready AS r
 WHERE r.queue = :queue AND r.kind = :kind
@@ -2857,14 +3402,14 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit;
 
 -- name: insert_task
 WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :idempotency_key::text[], :correlation_id::text[], :trace::text[], :payload::text[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, place);
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload, events) SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.lane, b.payload, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :idempotency_key::text[], :correlation_id::text[], :trace::text[], :lane::integer[], :payload::text[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload, place);
 
 -- name: insert_member
 WITH at AS (SELECT nextval('onetray.event_id') AS id) INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, events)
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload, stage, name, unmet, control, context, spawned_by, events)
 SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, b.version, b.fence, b.priority, b.attempts, b.max_attempts, b.spared, b.created_at, b.updated_at,
-    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :idempotency_key::text[], :correlation_id::text[], :trace::text[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, stage, name, unmet, control, context, spawned_by, place);
+    b.run_at, b.state, b.retry_of, b.idempotency_key, b.correlation_id, b.trace, b.lane, b.payload, b.stage, b.name, b.unmet, b.control, b.context, b.spawned_by, CAST(at.id + b.place - 1 AS text) FROM at, unnest(:key::bigint[], :id::uuid[], :job::bigint[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :version::integer[], :fence::integer[], :priority::integer[], :attempts::integer[], :max_attempts::integer[], :spared::integer[], :created_at::bigint[], :updated_at::bigint[], :run_at::bigint[], :state::text[], :retry_of::bigint[], :idempotency_key::text[], :correlation_id::text[], :trace::text[], :lane::integer[], :payload::text[], :stage::bigint[], :name::text[], :unmet::integer[], :control::integer[], :context::bigint[], :spawned_by::bigint[]) WITH ORDINALITY AS b(key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at, run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload, stage, name, unmet, control, context, spawned_by, place);
 
 -- name: insert_ready
 INSERT INTO onetray.ready (queue, rank, task, kind) SELECT b.queue, b.rank, b.key, b.kind FROM unnest(:queue::integer[], :rank::integer[], :key::bigint[], :kind::integer[]) AS b(queue, rank, key, kind);
@@ -2888,6 +3433,9 @@ UPDATE onetray.task SET metadata = b.metadata, tracestate = b.tracestate FROM un
 
 -- name: set_run_at
 UPDATE onetray.task SET run_at = b.run_at FROM unnest(:run_at::bigint[], :key::bigint[]) AS b(run_at, key) WHERE task.key = b.key;
+
+-- name: replace_payload
+UPDATE onetray.task SET payload = b.payload, run_at = b.run_at, lane = b.lane FROM unnest(:payload::text[], :run_at::bigint[], :lane::integer[], :key::bigint[]) AS b(payload, run_at, lane, key) WHERE task.key = b.key;
 
 -- name: set_cancel_at
 UPDATE onetray.task SET cancel_at = b.at FROM unnest(:at::bigint[], :key::bigint[]) AS b(at, key) WHERE task.key = b.key;
@@ -3021,12 +3569,13 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     JOIN onetray.kind AS k ON k.key = t.kind JOIN onetray.policy AS p ON p.key = t.policy
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.key IN (
     SELECT r.task FROM onetray.ready AS r WHERE r.queue IN (
-        SELECT w.key FROM onetray.queue AS w JOIN onetray.namespace AS m ON m.key = w.ns WHERE m.name = :namespace)
+        SELECT w.key FROM onetray.queue AS w JOIN onetray.namespace AS m ON m.key = w.ns WHERE m.name = :namespace
+        UNION ALL SELECT -v.key FROM onetray.lane AS v JOIN onetray.namespace AS m ON m.key = v.ns WHERE m.name = :namespace)
     UNION SELECT d.task FROM onetray.due AS d WHERE d.what = :run AND d.at <= :ready_by
 ) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND ((SELECT count(*) FROM onetray.ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+            WHERE y.queue = coalesce(-t.lane, t.queue) AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
         OR (SELECT count(*) FROM onetray.due AS z
             WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
         AND (t.stage IS NULL OR t.unmet = 0 AND (
@@ -3054,7 +3603,7 @@ FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns JOIN onetray.
     LEFT JOIN onetray.lease AS l ON l.key = t.lease WHERE t.stage = ANY(:stages::bigint[]) AND n.name = :namespace AND t.control = 0 AND t.state IN ('queued') AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name = ANY(:kinds::text[])) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND ((SELECT count(*) FROM onetray.ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+            WHERE y.queue = coalesce(-t.lane, t.queue) AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
         OR (SELECT count(*) FROM onetray.due AS z
             WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
         AND (t.stage IS NULL OR t.unmet = 0 AND (
@@ -3107,11 +3656,17 @@ FROM (
     SELECT x.key, x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
 ) AS w JOIN onetray.task AS t ON t.key = w.key JOIN onetray.kind AS k ON k.key = t.kind ORDER BY w.at, w.key;
 
--- name: first_waiting_stages
+-- name: count_approvals
+-- row: ApprovalCountRow(waiting, open, oldest_at)
+SELECT count(*) AS waiting, count(w.open_at) AS open, min(w.open_at) AS oldest_at FROM (
+    SELECT CASE WHEN x.key = (SELECT f.current FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job WHERE s.key = x.key) THEN x.at END AS open_at FROM (SELECT v.key, v.at FROM onetray.waiting AS v WHERE v.ns = :ns AND v.state = :state ORDER BY v.at, v.key LIMIT :most) AS x
+) AS w;
+
+-- name: first_approvals
 -- row: WaitingItem(id, job_id, name, at)
 SELECT CAST(s.id AS text) AS id, CAST(f.id AS text) AS job_id, s.name, w.at
 FROM (
-    SELECT x.key, x.at FROM onetray.waiting AS x WHERE x.ns = :ns AND x.state = :state ORDER BY x.at, x.key LIMIT :limit
+    SELECT x.key, x.at FROM (SELECT v.key, v.at FROM onetray.waiting AS v WHERE v.ns = :ns AND v.state = :state ORDER BY v.at, v.key LIMIT :most) AS x WHERE x.key = (SELECT f.current FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job WHERE s.key = x.key) ORDER BY x.at, x.key LIMIT :limit
 ) AS w JOIN onetray.stage AS s ON s.key = w.key JOIN onetray.flow AS f ON f.key = s.job ORDER BY w.at, w.key;
 
 -- name: waiting_tasks_after
@@ -3125,13 +3680,15 @@ FROM (
 
 -- name: waiting_stages_after
 -- row: WaitingRow(key, id, job_id, kind, name, at, is_next)
-SELECT w.key, CAST(s.id AS text) AS id, CAST(f.id AS text) AS job_id, k.name AS kind, s.name, w.at,
-    CASE WHEN f.current = s.key THEN 1 ELSE 0 END AS is_next
+SELECT x.key, (SELECT CAST(s.id AS text) FROM onetray.stage AS s WHERE s.key = x.key) AS id,
+    (SELECT CAST(f.id AS text) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job WHERE s.key = x.key) AS job_id,
+    (SELECT (SELECT k.name FROM onetray.kind AS k WHERE k.key = f.kind) FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job WHERE s.key = x.key) AS kind,
+    (SELECT s.name FROM onetray.stage AS s WHERE s.key = x.key) AS name, x.at,
+    CASE WHEN x.key = (SELECT f.current FROM onetray.stage AS s JOIN onetray.flow AS f ON f.key = s.job WHERE s.key = x.key) THEN 1 ELSE 0 END AS is_next
 FROM (
-    SELECT x.key, x.at FROM onetray.waiting AS x
-    WHERE x.ns = :ns AND x.state = :state AND (x.at, x.key) > (:since, :after) ORDER BY x.at, x.key LIMIT :limit
-) AS w JOIN onetray.stage AS s ON s.key = w.key JOIN onetray.flow AS f ON f.key = s.job
-JOIN onetray.kind AS k ON k.key = f.kind ORDER BY w.at, w.key;
+    SELECT v.key, v.at FROM onetray.waiting AS v
+    WHERE v.ns = :ns AND v.state = :state AND (v.at, v.key) > (:since, :after) ORDER BY v.at, v.key LIMIT :limit
+) AS x ORDER BY x.at, x.key;
 
 -- name: count_open_letters
 SELECT count(*), min(o.created_at) FROM (
@@ -3185,52 +3742,52 @@ WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.
 WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'running', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), started_at = b.at FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: succeed
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, result = b.result, error = NULL FROM at, unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, result, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, result = b.result, error = NULL FROM at, unnest(:at::bigint[], :result::text[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, result, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: start, succeed
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 2, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text) || ',' || CAST(at.id + :size::bigint + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, result = b.result, error = NULL,
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 2, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text) || ',' || CAST(at.id + :size::bigint + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, result = b.result, error = NULL,
     started_at = b.began FROM at, unnest(:at::bigint[], :result::text[], :began::bigint[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, result, began, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: fail
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, error, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, error, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: retry
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, error = b.error, spared = 0 FROM at, unnest(:at::bigint[], :run_at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, error, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, slots = NULL, error = b.error, spared = 0 FROM at, unnest(:at::bigint[], :run_at::bigint[], :error::text[], :key::bigint[], :version::integer[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, error, key, version, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('running') AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: release
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - 1, spared = 0 FROM at, unnest(:at::bigint[], :run_at::bigint[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, slots = NULL, attempts = task.attempts - 1, spared = 0 FROM at, unnest(:at::bigint[], :run_at::bigint[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: expire
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM at, unnest(:at::bigint[], :run_at::bigint[], :given_back::integer[], :spared::integer[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, given_back, spared, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, slots = NULL, attempts = task.attempts - b.given_back, spared = b.spared FROM at, unnest(:at::bigint[], :run_at::bigint[], :given_back::integer[], :spared::integer[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, run_at, given_back, spared, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: block
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'blocked', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM at, unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, held_by, held_why, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'blocked', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), owner = NULL, lease = NULL, slots = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM at, unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, held_by, held_why, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: wait_for_input
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'waiting_input', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), owner = NULL, lease = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM at, unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, held_by, held_why, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'waiting_input', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), owner = NULL, lease = NULL, slots = NULL, attempts = task.attempts - 1, held_by = b.held_by, held_why = b.held_why FROM at, unnest(:at::bigint[], :held_by::text[], :held_why::text[], :key::bigint[], :version::integer[], :was::text[], :fence::integer[]) WITH ORDINALITY AS b(at, held_by, held_why, key, version, was, fence, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('assigned', 'running') AND task.state = b.was AND task.fence = b.fence RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: resume
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, spared = 0,
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'queued', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), fence = task.fence + 1, run_at = b.run_at, owner = NULL, lease = NULL, slots = NULL, held_by = NULL, held_why = NULL, spared = 0,
     input = coalesce(b.input, task.input) FROM at, unnest(:at::bigint[], :run_at::bigint[], :input::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, run_at, input, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: cancel
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'cancelled', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'cancelled', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, held_by = NULL, held_why = NULL FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running', 'blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: time_out
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, held_by = NULL, held_why = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, held_by = NULL, held_why = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'blocked', 'waiting_input') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: dead_letter
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, error = b.error FROM at, unnest(:at::bigint[], :error::text[], :key::bigint[], :version::integer[], :was::text[]) WITH ORDINALITY AS b(at, error, key, version, was, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued', 'assigned', 'running') AND task.state = b.was RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: carry_over
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts,
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'succeeded', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, attempts = b.attempts,
     result = (SELECT o.result FROM onetray.task AS o WHERE o.key = b.carried_from) FROM at, unnest(:at::bigint[], :attempts::integer[], :carried_from::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, carried_from, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: carry_over_failed
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM at, unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, error, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'failed', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, attempts = b.attempts, error = b.error FROM at, unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, error, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: carry_over_dead
-WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, attempts = b.attempts, error = b.error FROM at, unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, error, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
+WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.task SET state = 'dead_lettered', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(at.id + b.place - 1 AS text), finished_at = b.at, owner = NULL, lease = NULL, slots = NULL, attempts = b.attempts, error = b.error FROM at, unnest(:at::bigint[], :attempts::integer[], :error::text[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, attempts, error, key, version, place) WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
 
 -- move: stage.open
 WITH at AS (SELECT nextval('onetray.event_id') AS id), moved AS (UPDATE onetray.stage SET state = 'pending', version = stage.version + 1, updated_at = b.at, events = stage.events || ',' || CAST(at.id + b.place - 1 AS text) FROM at, unnest(:at::bigint[], :key::bigint[], :version::integer[]) WITH ORDINALITY AS b(at, key, version, place) WHERE stage.key = b.key AND stage.version = b.version AND stage.state IN ('created') RETURNING 1) SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM moved;
@@ -3304,9 +3861,9 @@ WITH at AS (
     FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
 ), new AS (
     INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload, events)
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload, events)
     SELECT b.key, :id::uuid, b.job, :ns::integer, :queue::integer, :kind::integer, :policy::integer, :version::integer, :fence::integer, :priority::integer, :attempts::integer, :max_attempts::integer, :spared::integer, b.created_at, b.updated_at,
-    b.run_at, :state::text, :retry_of::bigint, :idempotency_key::text, :correlation_id::text, :trace::text, :payload::text, CAST(at.id AS text) FROM at, (
+    b.run_at, :state::text, :retry_of::bigint, :idempotency_key::text, :correlation_id::text, :trace::text, :lane::integer, :payload::text, CAST(at.id AS text) FROM at, (
         SELECT n.key, n.key AS job, n.at AS created_at, n.at AS updated_at, n.at AS run_at
         FROM (SELECT nextval('onetray.entity_key') AS key, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS at) AS n
     ) AS b

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onetray.app.async_api import AsyncJob
+    from onetray.app.batch import BatchItem
     from onetray.app.context import TaskContext, ctx
     from onetray.app.flows import FlowDefinition, StageDefinition
     from onetray.app.job import Job
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         Conflict,
         DatabaseMoved,
         DatabaseReplaced,
+        DeclaredInCode,
         DependencyCycle,
         Forbidden,
         GuardFailed,
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
         WrongHost,
         WrongOrigin,
     )
+    from onetray.domain.fire_times import FireTime
     from onetray.domain.flow import (
         Approval,
         Context,
@@ -93,8 +96,10 @@ if TYPE_CHECKING:
         StageSpec,
         TaskSpec,
     )
+    from onetray.domain.limits import Concurrency, Limit, LimitDetails, LimitHolder, LimitValue, Rate
     from onetray.domain.listing import Alias, JobSummary, MemberSummary
     from onetray.domain.policy import Policy
+    from onetray.domain.schedule import Backfill, Schedule, ScheduledFire, ScheduleExplanation, ScheduleSpec
     from onetray.domain.task import (
         Assignment,
         Blocker,
@@ -115,6 +120,7 @@ __version__ = "0.1.0"
 _HOME = {
     "onetray.app.onetray": "Onetray",
     "onetray.app.async_api": "AsyncJob",
+    "onetray.app.batch": "BatchItem",
     "onetray.app.job_parts": "Children",
     "onetray.app.flows": "FlowDefinition StageDefinition",
     "onetray.app.job": "Job",
@@ -124,8 +130,8 @@ _HOME = {
     "onetray.app.context": "TaskContext ctx",
     "onetray.engine": "Engine",
     "onetray.domain.errors": "AliasTaken AlreadyOpen AnswerNotKept BodyTooLarge Busy Conflict DatabaseMoved "
-    "DatabaseReplaced DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput JobFailed "
-    "KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NoDatabase "
+    "DatabaseReplaced DeclaredInCode DependencyCycle Forbidden GuardFailed IllegalTransition InProgress InvalidInput "
+    "JobFailed KeyReused LeaseConflictError LeaseLost MigrationNeeded MissingExtra NameTaken NoAttemptsLeft NoDatabase "
     "NotApprover NotFound NotJson NotLocal NotYet OnetrayError OutcomeUnknown PermanentError SlowBody "
     "StoreError TaskCancelled TaskError "
     "TooDeep TooLarge TooManyRequests TooManyStreams TransientError Unauthorized Unavailable UnknownVerb "
@@ -134,7 +140,10 @@ _HOME = {
     "onetray.domain.worker": "Breaker WorkerBeat WorkerInfo",
     "onetray.domain.flow": "Approval Context Counts Flow FlowError More Placed Progress Stage StageSpec TaskSpec",
     "onetray.domain.listing": "Alias JobSummary MemberSummary",
+    "onetray.domain.limits": "Concurrency Limit LimitDetails LimitHolder LimitValue Rate",
     "onetray.domain.policy": "Policy",
+    "onetray.domain.fire_times": "FireTime",
+    "onetray.domain.schedule": "Backfill Schedule ScheduleExplanation ScheduleSpec ScheduledFire",
     "onetray.domain.task": "Assignment Blocker DeadLetter Event LogLine Receipt Task TaskProgress Verdict",
     "onetray.worker": "Worker",
 }
@@ -148,11 +157,14 @@ __all__ = [
     "Approval",
     "Assignment",
     "AsyncJob",
+    "Backfill",
+    "BatchItem",
     "Blocker",
     "BodyTooLarge",
     "Breaker",
     "Busy",
     "Children",
+    "Concurrency",
     "Conflict",
     "Context",
     "Counts",
@@ -161,11 +173,13 @@ __all__ = [
     "DeadLetter",
     "DeclaredFlow",
     "DeclaredFlowSummary",
+    "DeclaredInCode",
     "DeclaredStage",
     "DependencyCycle",
     "Engine",
     "EngineConfig",
     "Event",
+    "FireTime",
     "Flow",
     "FlowDefinition",
     "FlowError",
@@ -180,6 +194,10 @@ __all__ = [
     "KeyReused",
     "LeaseConflictError",
     "LeaseLost",
+    "Limit",
+    "LimitDetails",
+    "LimitHolder",
+    "LimitValue",
     "Limits",
     "LogLine",
     "MemberSummary",
@@ -201,7 +219,12 @@ __all__ = [
     "Placed",
     "Policy",
     "Progress",
+    "Rate",
     "Receipt",
+    "Schedule",
+    "ScheduleExplanation",
+    "ScheduleSpec",
+    "ScheduledFire",
     "SlowBody",
     "Stage",
     "StageDefinition",

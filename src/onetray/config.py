@@ -63,6 +63,8 @@ class WorkerTuning:
     max_prefetch: int = 4_000
     max_prefetch_age_s: float = 1.0
     """A prefetched task that has waited for this long is released: tasks have become slower, and others may be idle."""
+    max_unreported: int = 10_000
+    """While more finished tasks than this wait to be reported, no more are claimed: it bounds the memory."""
     max_claim: int = 1_000
     """Most tasks of one claim."""
     piggyback: bool = True

@@ -14,6 +14,12 @@ FLOW_POINTS = ("flows_locked", "cascading", "settled")
 COUNT_POINTS = ("counting", "counted")
 """Points that only a transaction of the statistics reaches."""
 
+SCHEDULE_POINTS = ("schedule_locked", "schedule_fired")
+"""Points that only the fire of a schedule reaches."""
+
+LIMIT_POINTS = ("lanes_shared", "lanes_locked", "slots_locked", "slots_taken", "limit_added", "limit_committed")
+"""Points that only transactions with limits or lanes reach."""
+
 hook: Callable[[str], None] | None = None
 
 

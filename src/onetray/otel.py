@@ -67,8 +67,14 @@ class Span:
         message = error if isinstance(error, str) else type(error).__name__
         self._span.set_status(sys.modules[_API].StatusCode.ERROR, message)
 
+    def leave(self) -> None:
+        """End its time as the current span. It stays open: many tasks may run in one call."""
+        if self._token is not None:
+            _context_api().detach(self._token)
+            self._token = None
+
     def close(self) -> None:
-        _context_api().detach(self._token)
+        self.leave()
         self._span.end()
 
 

@@ -1,22 +1,25 @@
 """Pages in a real browser, and servers for them to look at.
 
 A test with the fixture `page` fails when a page writes an error to its console, throws, or asks another host for
-something. All tests in this folder run in one process, so that a run of the tests starts one browser
-(see schedule.py).
+something. All tests in this folder run in one process (see schedule.py), and share a browser, its profile, and the
+servers: a test has queues, kinds and labels of its own. What depends on the database takes `site`, and runs on both;
+what is a matter of the browser alone takes `any_site`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from uuid_utils import uuid4
 
-from onetray.domain.token import OPERATE, READ, SUBMIT
+from onetray.config import HttpConfig
+from onetray.domain.token import ADMIN, OPERATE, READ, SUBMIT
 from onetray.engine import Engine
 from tests.support import browser as browsers
 from tests.support.browser import PATIENCE_MS
@@ -27,7 +30,10 @@ from tests.support.live import Live, serving
 
 HERE = Path(__file__).parent
 OpenPage = Callable[..., Page]
-ROLES = {"ada": (READ, SUBMIT, OPERATE), "rex": (READ,)}
+DATABASES = ("sqlite", "postgres")
+ROLES = {"ada": (READ, SUBMIT, OPERATE), "rex": (READ,), "root": (ADMIN,)}
+CACHE_S = 0.2
+"""How long servers take to hear of a token that is revoked."""
 
 
 class Site(NamedTuple):
@@ -39,12 +45,20 @@ class Site(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """A server that wants a token: one of an operator, one of a reader."""
+    """A server that wants a token: one of an operator, one of a reader, one of an administrator."""
 
     url: str
     engine: Engine
     operator: str
     reader: str
+    admin: str
+
+
+class Sites(NamedTuple):
+    """The servers by their database, each started by the first test that asks for it."""
+
+    open: Callable[[str], Site]
+    guarded: Callable[[str], Guarded]
 
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -64,47 +78,82 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def shared_profile(browser: Browser) -> Iterator[BrowserContext]:
+    """The profile of all pages that need no options of their own."""
+    with ExitStack() as stack:
+        with browsers.in_use(browser):
+            opened = stack.enter_context(browsers.profile(browser))
+        yield opened
+        with browsers.in_use(browser):
+            stack.close()
+
+
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[OpenPage]:
     """Opens a page in a profile of its own, e.g. `open_page(java_script_enabled=False)`. All are watched for faults."""
     with browsers.in_use(browser), ExitStack() as profiles:
 
         def opened(**options: Any) -> Page:
-            return profiles.enter_context(browsers.profile(browser, **options))
+            return profiles.enter_context(browsers.page_alone(browser, **options))
 
         yield opened
 
 
 @pytest.fixture
-def page(open_page: OpenPage) -> Page:
-    """A page in a fresh profile."""
-    return open_page()
+def page(browser: Browser, shared_profile: BrowserContext) -> Iterator[Page]:
+    """A page without cookies."""
+    with browsers.in_use(browser), browsers.page_in(shared_profile) as opened:
+        yield opened
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server without tokens on each database in turn, for the tests of a module. Each test has queues of its own."""
-    with _database(request, tmp_path_factory) as url, engine_on(url) as engine, serving(engine) as live:
-        yield Site(live.url, engine, live)
+@pytest.fixture(scope="session")
+def sites(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    with ExitStack() as stack:
+
+        def engine(database: str) -> Engine:
+            if database == "sqlite":
+                return stack.enter_context(engine_on(migrated_sqlite(tmp_path_factory.mktemp("site"))))
+            return stack.enter_context(engine_on(stack.enter_context(databases.database())))
+
+        @cache
+        def started(database: str) -> Site:
+            own = engine(database)
+            live = stack.enter_context(serving(own))
+            return Site(live.url, own, live)
+
+        @cache
+        def guarded(database: str) -> Guarded:
+            own = engine(database)
+            operator, reader, admin = (own.tokens.create(name, [*scopes]).text for name, scopes in ROLES.items())
+            live = stack.enter_context(serving(own, HttpConfig(token_cache_s=CACHE_S)))
+            return Guarded(live.url, own, operator, reader, admin)
+
+        yield Sites(started, guarded)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+@pytest.fixture(params=DATABASES)
+def site(request: pytest.FixtureRequest, sites: Sites) -> Site:
+    """A server without tokens, on each database in turn."""
+    return sites.open(request.param)
+
+
+@pytest.fixture(params=DATABASES)
+def guarded(request: pytest.FixtureRequest, sites: Sites) -> Guarded:
     """The same with tokens."""
-    with _database(request, tmp_path_factory) as url, engine_on(url) as engine:
-        operator, reader = (engine.tokens.create(name, [*scopes]) for name, scopes in ROLES.items())
-        with serving(engine) as live:
-            yield Guarded(live.url, engine, operator.text, reader.text)
+    return sites.guarded(request.param)
 
 
-@contextmanager
-def _database(request: pytest.FixtureRequest, folders: pytest.TempPathFactory) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield migrated_sqlite(folders.mktemp("site"))
-        return
-    lent: Databases = request.getfixturevalue("databases")
-    with lent.database() as url:
-        yield url
+@pytest.fixture
+def any_site(sites: Sites) -> Site:
+    """A server without tokens, for what does not depend on its database."""
+    return sites.open(DATABASES[0])
+
+
+@pytest.fixture
+def any_guarded(sites: Sites) -> Guarded:
+    """The same with tokens."""
+    return sites.guarded(DATABASES[0])
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from tests.browser.conftest import Guarded, OpenPage, Site
-from tests.support.browser import DARK, PHONE, WIDE, axe_clean, no_sideways_scroll
+from tests.browser.conftest import OpenPage, Site
 
 LONG = Policy(max_attempts=2, lease_s=3600)
 
@@ -45,19 +43,19 @@ def is_at_end(page: Page) -> bool:
     return bool(page.locator("[data-follow]").evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight < 24"))
 
 
-def test_a_log_is_followed_until_the_reader_scrolls_up(site: Site, page: Page, queue: str) -> None:
-    id_ = site.engine.submit("work", queue=queue, policy=LONG).id
-    held = running(site.engine, queue)
-    site.engine.log(held, *(f"line {i}" for i in range(100)))
-    page.goto(f"{site.url}/ui/jobs/{id_}")
+def test_a_log_is_followed_until_the_reader_scrolls_up(any_site: Site, page: Page, queue: str) -> None:
+    id_ = any_site.engine.submit("work", queue=queue, policy=LONG).id
+    held = running(any_site.engine, queue)
+    any_site.engine.log(held, *(f"line {i}" for i in range(100)))
+    page.goto(f"{any_site.url}/ui/jobs/{id_}")
     switch = page.get_by_label("Follow")
     expect(switch).to_be_checked()
-    site.engine.log(held, "the newest line")
+    any_site.engine.log(held, "the newest line")
     expect(page.get_by_text("the newest line")).to_have_count(1)
     assert is_at_end(page)
     page.locator("[data-follow]").evaluate("e => { e.scrollTop = 0; }")
     expect(switch).not_to_be_checked()
-    site.engine.log(held, "one more")
+    any_site.engine.log(held, "one more")
     expect(page.get_by_text("one more")).to_have_count(1)
     assert not is_at_end(page)
     switch.check()
@@ -67,24 +65,24 @@ def test_a_log_is_followed_until_the_reader_scrolls_up(site: Site, page: Page, q
     expect(page.locator("[data-follow] li")).to_have_count(1)
 
 
-def test_what_the_reader_has_opened_stays_open(site: Site, page: Page, queue: str) -> None:
-    id_ = site.engine.submit("work", queue=queue, policy=LONG).id
-    page.goto(f"{site.url}/ui/jobs/{id_}")
+def test_what_the_reader_has_opened_stays_open(any_site: Site, page: Page, queue: str) -> None:
+    id_ = any_site.engine.submit("work", queue=queue, policy=LONG).id
+    page.goto(f"{any_site.url}/ui/jobs/{id_}")
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_label("Reason, for the event").locator("visible=true").fill("half a sen")
-    running(site.engine, queue)
+    running(any_site.engine, queue)
     expect(page.locator('[data-live="why"]')).to_contain_text("It is running")
     expect(page.get_by_role("heading", name="Cancel the task?")).to_be_visible()
     expect(page.get_by_label("Reason, for the event").locator("visible=true")).to_have_value("half a sen")
     page.get_by_role("button", name="Cancel hard").click()
     expect(page.locator(".flash")).to_have_text("The task is cancelled.")
-    assert site.engine.events(str(id_))[-1].cause == "half a sen"
+    assert any_site.engine.events(str(id_))[-1].cause == "half a sen"
 
 
-def test_the_id_and_the_input_are_copied(site: Site, open_page: OpenPage, queue: str) -> None:
+def test_the_id_and_the_input_are_copied(any_site: Site, open_page: OpenPage, queue: str) -> None:
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    id_ = site.engine.submit("work", {"to": "ann"}, queue=queue).id
-    page.goto(f"{site.url}/ui/jobs/{id_}")
+    id_ = any_site.engine.submit("work", {"to": "ann"}, queue=queue).id
+    page.goto(f"{any_site.url}/ui/jobs/{id_}")
     page.get_by_role("button", name=str(id_)).click()
     expect(page.locator(".job-head .copied")).to_have_count(1)
     assert page.evaluate("navigator.clipboard.readText()") == id_
@@ -107,46 +105,16 @@ def flow_that_waits(engine: Engine, queue: str) -> str:
     return flow
 
 
-def test_a_stage_is_approved_and_the_past_can_be_looked_at(site: Site, page: Page, queue: str) -> None:
-    flow = flow_that_waits(site.engine, queue)
-    page.goto(f"{site.url}/ui/jobs/{flow}")
+def test_a_stage_is_approved_and_the_past_can_be_looked_at(any_site: Site, page: Page, queue: str) -> None:
+    flow = flow_that_waits(any_site.engine, queue)
+    page.goto(f"{any_site.url}/ui/jobs/{flow}")
     page.get_by_role("button", name="Approve").first.click()
     page.locator("dialog:popover-open").get_by_label("Note").fill("fine")
     page.locator("dialog:popover-open").get_by_role("button", name="Approve").click()
     expect(page.locator(".flash")).to_have_text("The stage is approved.")
-    assert site.engine.stages(flow)[1].state == "pending"
+    assert any_site.engine.stages(flow)[1].state == "pending"
     page.get_by_role("link", name=re.compile("stage.waiting")).first.click()
     expect(page.get_by_text("As of event")).to_be_visible()
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
     page.get_by_role("link", name="Back to now").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
-
-
-@pytest.mark.parametrize("look", ["light", "dark", "phone", "without JavaScript"])
-def test_the_page_can_be_used_by_everybody(site: Site, open_page: OpenPage, queue: str, look: str) -> None:
-    if look == "without JavaScript":
-        page = open_page(java_script_enabled=False)
-    else:
-        page = open_page(
-            viewport=PHONE if look == "phone" else WIDE, **({"color_scheme": DARK} if look == "dark" else {})
-        )
-    flow = flow_that_waits(site.engine, queue)
-    failed = site.engine.submit("work", queue=queue, policy=Policy(max_attempts=1)).id
-    held = running(site.engine, queue)
-    site.engine.log(held, ("warning", "x" * 300, {"ms": 900}))
-    site.engine.fail(held, "no " * 50, detail={"traceback": "Traceback:\n" + "  a long line" * 20})
-    event = site.engine.events(str(failed))[1].id
-    for path in (flow, failed, f"{failed}?at={event}"):
-        page.goto(f"{site.url}/ui/jobs/{path}")
-        expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
-        if look != "without JavaScript":
-            axe_clean(page)
-            no_sideways_scroll(page)
-
-
-def test_a_reader_sees_the_job_and_no_buttons(guarded: Guarded, open_page: OpenPage, queue: str) -> None:
-    id_ = guarded.engine.submit("work", queue=queue).id
-    page = open_page(extra_http_headers={"Authorization": f"Bearer {guarded.reader}"})
-    page.goto(f"{guarded.url}/ui/jobs/{id_}")
-    expect(page.get_by_role("heading", name="Why it does not run yet")).to_be_visible()
-    expect(page.get_by_role("group", name="Actions")).to_have_count(0)

@@ -12,8 +12,8 @@ from onetray.dashboard.pages import PAGES, load_views
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
-from tests.browser.conftest import OpenPage, Site
-from tests.support.browser import DARK, LIGHT, PHONE, axe_clean, no_sideways_scroll
+from tests.browser.conftest import DATABASES, Guarded, OpenPage, Site, Sites
+from tests.support.browser import DARK, LIGHT, PHONE, WIDE, axe_clean, contrast_clean, no_sideways_scroll
 
 HOSTILE = "\"'><img src=x onerror=alert(1)><script>alert(2)</script></template>{{7*7}}<!--"
 LONG = "long" * 30
@@ -21,22 +21,29 @@ load_views()
 
 
 class Filled(NamedTuple):
-    """A site with jobs in it that somebody hostile has named."""
+    """A server with jobs in its database that somebody hostile has named."""
 
-    site: Site
+    url: str
     samples: dict[str, str]
     """Ids for the paths of pages: of the thing that the page of this name shows, else of a job."""
 
     def urls(self) -> Iterator[tuple[str, str]]:
         for page in PAGES.values():
             id_ = self.samples.get(page.name, self.samples["job"])
-            yield page.name, self.site.url + page.path.format(id=id_, part="input")
-        yield "job of a flow", self.site.url + PAGES["job"].path.format(id=self.samples["flow"])
+            yield page.name, self.url + page.path.format(id=id_, part="input")
+        job = self.url + PAGES["job"].path
+        yield "job of a flow", job.format(id=self.samples["flow"])
+        yield "job as it was", job.format(id=f"{self.samples['job']}?at={self.samples['event']}")
+        yield "submit a kind", f"{self.url}{PAGES['submit'].path}?kind={LONG}"
 
 
-@pytest.fixture(scope="module")
-def filled(site: Site) -> Filled:
-    return Filled(site, fill(site.engine))
+_filled: dict[str, Filled] = {}
+
+
+def filled(site: Site | Guarded) -> Filled:
+    if site.url not in _filled:
+        _filled[site.url] = Filled(site.url, fill(site.engine))
+    return _filled[site.url]
 
 
 def fill(engine: Engine) -> dict[str, str]:
@@ -45,9 +52,10 @@ def fill(engine: Engine) -> dict[str, str]:
     failed = engine.submit(HOSTILE, {HOSTILE: HOSTILE, "long": LONG}, queue=HOSTILE, labels=labels, max_attempts=1)
     (task,) = engine.claim(HOSTILE, worker=HOSTILE)
     engine.start(task)
-    engine.log(task, HOSTILE, ("error", LONG, {HOSTILE: HOSTILE}))
+    engine.log(task, HOSTILE, ("error", LONG, {HOSTILE: HOSTILE}), ("warning", "x" * 300, {"ms": 900}))
     engine.say_progress(task, 1, 2, HOSTILE)
-    engine.fail(task, f"{HOSTILE}\n{LONG}", error_class=HOSTILE, retryable=True)
+    trace = {"traceback": "Traceback:\n" + "  a long line" * 20}
+    engine.fail(task, f"{HOSTILE}\n{LONG}", error_class=HOSTILE, retryable=True, detail=trace)
     for _ in range(3):
         engine.submit(LONG, {"long": LONG}, queue=LONG, labels=labels)
     running, asks, done = engine.claim(LONG, worker=LONG, limit=3, lease_s=3600)
@@ -67,59 +75,87 @@ def fill(engine: Engine) -> dict[str, str]:
     engine.pause_queue(HOSTILE, reason=HOSTILE, by=HOSTILE)
     beat = WorkerBeat(name=HOSTILE, host=LONG, pid=1, version="0", queues=(HOSTILE, LONG), ttl_s=3600)
     engine.worker_beat(beat)
-    bulk = engine.start_bulk("cancel", {"kind": HOSTILE}, reason=HOSTILE)
-    (stage,) = engine.stages(asked.id)
+    bulk = engine.start_bulk("redrive", {"kind": HOSTILE}, canary=1, reason=HOSTILE)
+    while engine.bulk(bulk.id).state == "running":
+        engine.bulk_steps().step()
     return {
-        "job": failed.id, "flow": flow.id, "bulk_operation": bulk.id, "approval": stage.id, "question": asks.id,
+        "job": failed.id, "flow": flow.id, "bulk_operation": bulk.id, "approval": engine.stages(asked.id)[0].id,
+        "question": asks.id, "event": str(engine.events(failed.id)[1].id),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("scheme", [LIGHT, DARK])
-def test_axe_finds_nothing_serious_on_any_page(open_page: OpenPage, filled: Filled, scheme: str) -> None:
-    page = open_page(color_scheme=scheme)
-    for name, url in filled.urls():
-        _look_at(page, name, url)
-        axe_clean(page)
-
-
-def test_no_page_is_wider_than_a_phone(open_page: OpenPage, filled: Filled) -> None:
-    page = open_page(viewport=PHONE)
-    for name, url in filled.urls():
-        _look_at(page, name, url)
-        no_sideways_scroll(page)
-
-
-def test_what_users_have_named_is_text_on_every_page(page: Page, filled: Filled) -> None:
+@pytest.mark.parametrize("database", DATABASES)
+def test_every_page_can_be_used_by_everybody(page: Page, sites: Sites, database: str) -> None:
     page.on("dialog", lambda dialog: pytest.fail(f"{page.url} ran a script: {dialog.message}"))
     shown = set()
-    for name, url in filled.urls():
+    for name, url in filled(sites.open(database)).urls():
         _look_at(page, name, url)
         assert page.locator("img[src=x], main script").count() == 0, name
         if HOSTILE in page.inner_text("main"):
             shown.add(name)
-    assert "queues" in shown
+        if database == DATABASES[0]:  # The HTML of the others is the same.
+            _is_usable(page)
+    assert {"queues", "job", "approval", "question", "bulk_operation", "job of a flow", "job as it was"} <= shown
 
 
-def test_what_users_have_named_is_text_when_it_arrives_live(page: Page, site: Site, queue: str) -> None:
+def _is_usable(page: Page) -> None:
+    """In both themes, and on a phone."""
+    axe_clean(page)
+    page.emulate_media(color_scheme=DARK)
+    contrast_clean(page)
+    page.set_viewport_size(PHONE)
+    no_sideways_scroll(page)
+    page.emulate_media(color_scheme=LIGHT)
+    page.set_viewport_size(WIDE)
+
+
+def test_what_users_have_named_is_text_when_it_arrives_live(page: Page, any_site: Site, queue: str) -> None:
     name = f"{queue}{HOSTILE}"
-    page.goto(f"{site.url}/ui/queues")
-    site.engine.submit("count", queue=name)
+    page.goto(f"{any_site.url}/ui/queues")
+    any_site.engine.submit("count", queue=name)
     expect(page.get_by_text(name)).to_be_visible()
     assert page.locator("img[src=x], main script").count() == 0
 
 
-def test_every_page_can_be_read_without_scripts(open_page: OpenPage, filled: Filled) -> None:
+def test_a_button_works_without_scripts(open_page: OpenPage, any_site: Site, queue: str) -> None:
     page = open_page(java_script_enabled=False)
-    for name, url in filled.urls():
-        _look_at(page, name, url)
-
-
-def test_a_button_works_without_scripts(open_page: OpenPage, site: Site, queue: str) -> None:
-    site.engine.submit("count", queue=queue)
-    page = open_page(java_script_enabled=False)
-    page.goto(f"{site.url}/ui/queues")
+    any_site.engine.submit("count", queue=queue)
+    page.goto(f"{any_site.url}/ui/queues")
     page.locator(f"tr[data-key='{queue}']").get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text(f"The queue {queue} is paused")
+
+
+ACTS = "form[method=post] button, [popovertarget], a[href*='/ui/bulk/new']"
+"""What changes something, or leads to it."""
+
+
+def test_a_reader_without_scripts_can_read_every_page_and_sees_no_button(
+    open_page: OpenPage, any_guarded: Guarded
+) -> None:
+    page = open_page(java_script_enabled=False, extra_http_headers={"Authorization": f"Bearer {any_guarded.reader}"})
+    for name, url in filled(any_guarded).urls():
+        if name != "tokens":
+            _look_at(page, name, url)
+            assert page.locator("main").locator(ACTS).count() == 0, name
+    assert page.request.get(f"{any_guarded.url}/ui/tokens").status == 403
+
+
+def test_namespaces_are_kept_apart(open_page: OpenPage, any_guarded: Guarded, queue: str) -> None:
+    samples, engine = filled(any_guarded), any_guarded.engine
+    token = engine.tokens.create("otto", ["read", "submit", "operate"], namespace="other").text
+    engine.submit("ours", queue=queue, namespace="other")
+    page = open_page(extra_http_headers={"Authorization": f"Bearer {token}"})
+    for name, url in samples.urls():
+        if "/{" in getattr(PAGES.get(name), "path", "/{") or name == "submit a kind":
+            assert page.request.get(url).status == 404, name
+        elif name != "tokens":
+            answer = page.request.get(url)
+            assert answer.status == 200, name
+            # Not in its attributes either.
+            assert LONG not in answer.text(), name
+    page.goto(f"{any_guarded.url}/ui/jobs")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert page.request.get(f"{any_guarded.url}/ui/jobs?namespace=default").status == 403
 
 
 def _look_at(page: Page, name: str, url: str) -> None:

@@ -10,9 +10,20 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.support.browser import PHONE, axe_clean, expect_problem, in_use, no_sideways_scroll, profile, screenshot
+from tests.support.browser import (
+    DARK,
+    PHONE,
+    axe_clean,
+    contrast_clean,
+    expect_problem,
+    in_use,
+    no_sideways_scroll,
+    page_in,
+    profile,
+    screenshot,
+)
 from tests.support.chromium import CHOICE, NoBrowser, find_chromium
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src *"
@@ -38,61 +49,63 @@ def pages(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ('console.error("broken on purpose")', "broken on purpose"),
-        ('throw new Error("thrown on purpose")', "thrown on purpose"),
-        ('fetch("http://elsewhere.example/").catch(() => 0)', "another host: http://elsewhere.example"),
-    ],
-)
-def test_a_page_with_a_fault_fails_its_test(
-    browser: Browser, pages: str, tmp_path: Path, script: str, words: str
-) -> None:
-    (tmp_path / "faulty.js").write_text(script)
-    (tmp_path / "faulty.html").write_text(f'{BLANK}<script src="faulty.js"></script>')
-    with in_use(browser), pytest.raises(AssertionError, match=words):
-        _look_at(browser, f"{pages}/faulty.html")
+FAULTS = {
+    'console.error("broken on purpose")': "broken on purpose",
+    'throw new Error("thrown on purpose")': "thrown on purpose",
+    'fetch("http://elsewhere.example/").catch(() => 0)': "another host: http://elsewhere.example",
+}
 
 
-def _look_at(browser: Browser, url: str) -> None:
-    with profile(browser) as page:
+def test_a_page_with_a_fault_fails_its_test(browser: Browser, pages: str, tmp_path: Path) -> None:
+    with in_use(browser), profile(browser) as own:
+        for number, (script, words) in enumerate(FAULTS.items()):
+            (tmp_path / f"{number}.js").write_text(script)
+            (tmp_path / f"{number}.html").write_text(f'{BLANK}<script src="{number}.js"></script>')
+            with pytest.raises(AssertionError, match=words):
+                _look_at(own, f"{pages}/{number}.html")
+        _look_at(own, f"{pages}/blank.html")
+
+
+def _look_at(profile: BrowserContext, url: str) -> None:
+    with page_in(profile) as page:
         page.goto(url, wait_until="networkidle")
 
 
-def test_a_fault_that_a_test_is_about_is_no_fault(browser: Browser, pages: str) -> None:
-    with in_use(browser), profile(browser) as page:
-        expect_problem(page, "status of 404")
-        page.goto(f"{pages}/missing.html")
+def test_a_fault_that_a_test_is_about_is_no_fault(page: Page, pages: str) -> None:
+    expect_problem(page, "status of 404")
+    page.goto(f"{pages}/missing.html")
 
 
-def test_axe_finds_what_a_reader_cannot_use_under_a_strict_policy(browser: Browser, pages: str, tmp_path: Path) -> None:
-    (tmp_path / "input.html").write_text(f"{BLANK}<input>")
-    with in_use(browser), profile(browser) as page:
-        page.goto(f"{pages}/blank.html")
+def test_axe_finds_what_a_reader_cannot_use_under_a_strict_policy(page: Page, pages: str, tmp_path: Path) -> None:
+    (tmp_path / "style.css").write_text("@media (prefers-color-scheme: dark) { h1 { color: #eee; background: #fff } }")
+    (tmp_path / "input.html").write_text(f'{BLANK}<link rel="stylesheet" href="style.css"><input>')
+    page.goto(f"{pages}/blank.html")
+    axe_clean(page)
+    page.goto(f"{pages}/input.html")
+    with pytest.raises(AssertionError, match="must have labels"):
         axe_clean(page)
-        page.goto(f"{pages}/input.html")
-        with pytest.raises(AssertionError, match="must have labels"):
-            axe_clean(page)
+    contrast_clean(page)
+    page.emulate_media(color_scheme=DARK)
+    with pytest.raises(AssertionError, match="color-contrast"):
+        contrast_clean(page)
 
 
-def test_a_page_wider_than_a_phone_is_found(browser: Browser, pages: str, tmp_path: Path) -> None:
+def test_a_page_wider_than_a_phone_is_found(page: Page, pages: str, tmp_path: Path) -> None:
     (tmp_path / "style.css").write_text("div { width: 600px }")
     head = '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="style.css">'
     (tmp_path / "broad.html").write_text(f"{BLANK}{head}<div>x</div>")
-    with in_use(browser), profile(browser, viewport=PHONE) as page:
-        page.goto(f"{pages}/broad.html")
-        with pytest.raises(AssertionError, match="wider than its window:\\n<div>"):
-            no_sideways_scroll(page)
+    page.set_viewport_size(PHONE)
+    page.goto(f"{pages}/broad.html")
+    with pytest.raises(AssertionError, match="wider than its window:\\n<div>"):
+        no_sideways_scroll(page)
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.webp"])
-def test_a_picture_is_of_the_kind_that_its_name_says(browser: Browser, pages: str, tmp_path: Path, name: str) -> None:
-    with in_use(browser), profile(browser) as page:
-        page.goto(f"{pages}/blank.html")
-        expect(page.get_by_role("heading")).to_be_visible()
+def test_a_picture_is_of_the_kind_that_its_name_says(page: Page, pages: str, tmp_path: Path) -> None:
+    page.goto(f"{pages}/blank.html")
+    expect(page.get_by_role("heading")).to_be_visible()
+    for name, begins in (("a.png", b"\x89PNG"), ("a.webp", b"RIFF")):
         screenshot(page, tmp_path / name)
-    assert (tmp_path / name).read_bytes()[:4] == {"a.png": b"\x89PNG", "a.webp": b"RIFF"}[name]
+        assert (tmp_path / name).read_bytes()[:4] == begins
 
 
 def test_other_tests_may_run_loops_of_their_own_beside_the_browser(browser: Browser) -> None:

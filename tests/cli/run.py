@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,22 @@ from click import Context, Group
 from click.testing import CliRunner, Result
 
 from onetray.cli import main
+from tests.support.prepared import PreparedProcess
 
 ONETRAY = str(Path(sys.executable).with_name("onetray"))
 
 
 def onetray(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if k not in ("ONETRAY_DATABASE", "NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    return subprocess.run(
-        [ONETRAY, *arguments], cwd=cwd, env=env | environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    command = ("tests.cli.script", ONETRAY, *arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        running = PreparedProcess(*command, cwd=cwd, env=env | environment, stdout=out, stderr=err)
+        try:
+            code = running.wait(120)
+        finally:
+            running.kill()
+        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
 def one_line(text: str) -> bool:

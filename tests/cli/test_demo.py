@@ -43,7 +43,17 @@ def counted(text: str, what: str) -> int:
 
 def test_every_act_is_told(played: tuple[str, Path]) -> None:
     text, _ = played
-    for words in ("killed (SIGKILL)", "took over", "dead letter", "redrives", "editor approves", "stopped cleanly"):
+    for words in (
+        "killed (SIGKILL)",
+        "took over",
+        "dead letter",
+        "redrives",
+        "editor approves",
+        "stopped cleanly",
+        "ann adds a schedule",
+        "fire times so far",
+        "2 at once at each van",
+    ):
         assert words in text
     assert "\x1b" not in text
 
@@ -55,6 +65,7 @@ def test_the_numbers_are_those_of_the_database(played: tuple[str, Path]) -> None
         letters = engine.dead_letters()
         [flow] = engine.flows()
     assert counted(text, "their tasks") == len(tasks)
+    assert counted(text, "parcels of a van loaded at once") == 2
     assert counted(text, "succeeded") == sum(task.state == "succeeded" for task in tasks)
     assert counted(text, "dead_lettered") == len(letters) == 1
     assert counted(text, "dead letters redriven") == sum(letter.successor_id is not None for letter in letters)
@@ -133,7 +144,7 @@ def test_what_is_stuck_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario, "TIMEOUT_S", 0.0)
     done = CliRunner().invoke(main, ["demo"])
     assert done.exit_code == 1
-    assert "it waited for a worker to hold tasks" in done.output
+    assert "it waited for parcels to be loaded" in done.output
     assert "stage 'ingest'" in done.output
 
 

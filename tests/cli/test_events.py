@@ -19,6 +19,8 @@ def test_events_of_jobs_and_of_queues_are_printed_in_order(place: Place) -> None
     called("queues", "pause", "post", *place.at, LOGNAME="ann")
     called("breakers", "open", "mail", "--for", "9s", "--reason", "slow", *place.at, LOGNAME="ann")
     assert types_of(place)[-3:] == ["task.submitted", "queue.paused", "breaker.opened"]
+    printed = [json.loads(line) for line in called("events", *place.at, "--json").stdout.splitlines()]
+    assert [event["actor"] for event in printed[-2:]] == ["user:ann", "user:ann"]
     first, second = called("events", "--audit", *place.at).stdout.splitlines()
     assert first.split()[3:] == ["queue.paused", "note", "user:ann", "post"]
     assert second.split()[3:] == ["breaker.opened", "note", "user:ann", "mail", "slow"]

@@ -19,7 +19,7 @@ def test_a_queue_is_listed_with_how_much_waits_in_it(place: Place) -> None:
     submit(place.engine, delay_s=60)
     take(place.engine)
     line = called("queues", "list", *place.at).stdout.splitlines()[1]
-    assert line.split()[:4] == ["default", "1", "1", "1"]
+    assert line.split()[:5] == ["default", "1", "0", "1", "1"]
 
 
 def test_a_queue_is_paused_by_somebody_and_resumed(place: Place) -> None:

@@ -137,6 +137,23 @@ def test_a_repeated_submit_is_the_same_job_though_the_flow_was_declared_anew(app
     assert refused.value.job == first.id
 
 
+def test_fields_keep_the_order_in_which_they_are_declared(app: Onetray, anywhere: Harness) -> None:
+    def ordered(*names: str) -> FlowDeclaration:
+        schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+        return FlowDeclaration(name="cards", stages=[StageDeclaration(name="a", kind="k")], config_schema=schema)
+
+    engine = anywhere.engine
+    engine.declare_flow(ordered("width", "format", "alpha"), worker="w1")
+    first = engine.declared_flow("cards")
+    assert first.config_schema is not None
+    assert [*first.config_schema["properties"]] == ["width", "format", "alpha"]
+    engine.declare_flow(ordered("format", "alpha", "width"), worker="w2")
+    again = engine.declared_flow("cards")
+    assert again.config_schema is not None
+    assert [*again.config_schema["properties"]] == ["format", "alpha", "width"]
+    assert (again.version, again.other_version) == (first.version, None)
+
+
 def test_the_last_declaration_wins_and_the_other_version_stays_visible(app: Onetray, anywhere: Harness) -> None:
     def version(kind: str) -> FlowDeclaration:
         return FlowDeclaration(name="cards", stages=[StageDeclaration(name="a", kind=kind)])

@@ -59,7 +59,8 @@ def test_a_wrong_rule_is_refused_where_it_is_declared(app: Onetray, rules: dict[
     ("wrong", "told"),
     [
         (lambda app: app.task(retires=3), "setting 'retires': did you mean 'retries'"),
-        (lambda app: app.flow("f", concurency=3), "setting 'concurency'; settings of a flow: max_attempts"),
+        (lambda app: app.flow("f", concurency=3), "setting 'concurency': did you mean 'concurrency'"),
+        (lambda app: app.flow("f", nonsense=3), "setting 'nonsense'; settings of a flow: max_attempts"),
         (lambda app: app.flow("f", retires=3), "setting 'retires': did you mean 'retries'"),
         (lambda app: app.flow("f", priority=3), r"option of a submit: flow\.submit\(config, priority=…\)"),
         (lambda app: app.flow("f", roll_up="all"), "roll_up must be one of strict, drain, mixed"),

@@ -98,7 +98,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_or_all(send, app: Onetray
     [
         ("queue", ""), ("priority", "high"), ("delay_s", -1), ("run_at", "soon"), ("max_attempts", 0),
         ("idempotency_key", ""), ("unique_key", 3), ("labels", {"a": 1}), ("correlation_id", "x" * 501),
-        ("trace", "nonsense"), ("cause", 4), ("alias", "a\nb"),
+        ("trace", "nonsense"), ("cause", 4), ("alias", "a\nb"), ("debounce_s", 0), ("throttle_s", "1"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_refused_and_named(send, harness: Harness, option: str, value: object) -> None:
@@ -112,6 +112,7 @@ def test_every_option_is_tried_here() -> None:
     tried = {"queue", "priority", "delay_s", "run_at", "max_attempts", "idempotency_key", "unique_key", "labels"}
     assert set(Options.__annotations__) == tried | {
         "correlation_id", "trace", "tracestate", "metadata", "cause", "connection", "alias",
+        "debounce_s", "debounce_key", "debounce_max_s", "throttle_s", "throttle_key",
     }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 from typing import TypedDict
 
-from onetray import Approval, Onetray, ctx
+from onetray import Approval, BatchItem, Onetray, ctx
 from onetray.testing import Harness, run_inline
 
 app = Onetray()
@@ -86,6 +86,12 @@ with Harness(app) as harness, run_inline(app) as inline:
     reveal_type(harness.drain())
     reveal_type(inline.events(plain.submit(1)))
 
+@app.task(batch=10, batch_s=0.5, debounce_s=5, debounce_key="n")
+def gathered(items: list[BatchItem[dict[str, int]]]) -> list[int | Exception]:
+    return [item.payload["n"] for item in items]
+
+reveal_type(gathered.options(debounce_s=None).submit(n=1))
+
 plain.submit("one")
 plain.submit()
 plain.submit(1, loud=True)
@@ -111,7 +117,7 @@ REVEALED = [
     "onetray.app.job.Job[TypedDict(program.Results, {'fetch': list[str]})]",
     "TypedDict(program.Results, {'fetch': list[str]})", "dict[str, Any]", "str", "Any", "int", "str", "str",
     "list[int]", "TypedDict(program.Results, {'fetch': list[str]})", "onetray.app.async_api.AsyncJob[Any]",
-    "int", "list[str]",
+    "int", "list[str]", "onetray.app.job.Job[Any]",
 ]  # fmt: skip
 
 REFUSED = [

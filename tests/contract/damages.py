@@ -17,6 +17,11 @@ INSERT INTO onetray.event_batch (id, size, entity, ts, ns, version, fence, attem
 SELECT {id}, 1, {entity}, updated_at, ns, {version}, fence, attempts, '{type}', {was}, state, '{actor}'
 FROM onetray.task WHERE key = @{name}
 """
+FIRE = """
+INSERT INTO onetray.schedule_fire (schedule, fire_at, manual, outcome, job_id, actor, at, missed, open)
+SELECT {key}, {at}, 0, '{outcome}', {job}, 'system:schedule', 1, 0, 0
+"""
+THE_SCHEDULE = "(SELECT key FROM onetray.schedule)"
 NOBODY = 777777
 LAST = 10**15
 
@@ -136,6 +141,9 @@ TASK_DAMAGES = [
     sql("unique key of nobody", f"UPDATE onetray.unique_key SET job = {NOBODY} WHERE job = @quick", "12 unique_known"),
     sql("unique key of another kind", "UPDATE onetray.unique_key SET kind = kind + 1 WHERE job = @quick",
         "12 unique_known"),
+    sql("window of nobody", f"UPDATE onetray.submit_window SET job = {NOBODY}", "12 window_known"),
+    sql("window of another kind", "UPDATE onetray.submit_window SET kind = kind + 1", "12 window_known"),
+    sql("window with more submits", "UPDATE onetray.submit_window SET replaced = replaced + 1", "16 window_replaced"),
     sql("label of nobody", f"UPDATE onetray.label SET job = {NOBODY} WHERE job = @quick", "12 label_known"),
     sql("label of another namespace", "UPDATE onetray.label SET ns = 99 WHERE job = @quick", "12 label_known"),
     sql("alias of nobody", f"UPDATE onetray.alias SET key = {NOBODY} WHERE key = @quick", "12 alias_known"),
@@ -287,8 +295,28 @@ FLOW_DAMAGES = [
         "18 counted_once"),
     sql("in the log, but not counted", "UPDATE onetray.statistic_cursor SET removed_at = 0, "
         "upto = (SELECT min(id) FROM onetray.event_batch)", "18 counted_once"),
+    task("done", "slots = ',1,'", "20 slots_held"),
+    task("slotted", "slots = NULL", "20 slots_counted"),
+    task("laned", f"lane = {NOBODY}", "12 lane_known", "15 ready_matches", "15 stuck"),
+    sql("a slot of nobody", "UPDATE onetray.limit_bucket SET running = 2", "20 slots_counted", "20 limit_kept"),
+    sql("more than the limit", "UPDATE onetray.limit_rule SET most = 0", "20 limit_kept"),
+    sql("blocked by a limit that has room", "UPDATE onetray.limit_rule SET most = 2", "20 lane_blocked"),
+    sql("a lane that nobody serves", "UPDATE onetray.lane SET state = 0, blocked_on = NULL", "20 lane_open"),
+    sql("a lane out of order", "UPDATE onetray.lane SET rank = 5", "20 lane_open"),
+    sql("a limit that claims do not look at", "UPDATE onetray.queue SET limited = 0", "20 lane_limited",
+        "20 limit_marked"),
+    sql("a limit that is never in force", "UPDATE onetray.limit_rule SET counted = 0", "20 limit_in_force"),
     sql("an hour without its minutes", "INSERT INTO onetray.statistic (ns, span, at, type, bucket, number) "
         "VALUES (1, 3600, 1740000000000000, 'run_time', 80, 1)", "18 hours_add_up"),
+    sql("a schedule that nobody looks at", "UPDATE onetray.schedule SET look_at = NULL", "19 schedule_looks"),
+    sql("a fire of no schedule", FIRE.format(key=NOBODY, at=1, outcome="queued", job="NULL"), "19 fire_known"),
+    sql("a submitted fire without a job", FIRE.format(key=THE_SCHEDULE, at=1, outcome="submitted", job="NULL"),
+        "19 fire_job"),
+    sql("two fires with one job", FIRE.format(key=THE_SCHEDULE, at="n.n", outcome="submitted",
+        job="(SELECT id FROM onetray.task WHERE key = @done)") + " FROM (SELECT 1 AS n UNION ALL SELECT 2) AS n",
+        "19 fire_once"),
+    sql("a fire that is still to come", FIRE.format(key=THE_SCHEDULE, outcome="skipped_missed", job="NULL",
+        at="(SELECT next_fire_at FROM onetray.schedule)"), "19 fire_ahead"),
     flow("never", "state = 'failed'", "4 state_of_parent"),
     sql("flow ended twice", f"""INSERT INTO onetray.event_batch (id, size, entity, ts, ns, version, fence, attempts,
         type, was, state, actor) SELECT {LAST}, 1, key, updated_at, ns, version + 1, 0, 0, 'flow.cancelled',

@@ -250,3 +250,10 @@ def test_a_task_of_a_dead_worker_says_that_nobody_is_there_to_requeue_it(engine:
     assert ("its lease has expired" in held.message, missing.code) == (True, "no_worker")
     register(engine)
     assert [reason.code for reason in engine.explain(id_)] == ["assigned"]
+
+
+def test_a_flow_says_once_that_a_queue_has_no_worker(engine: Engine) -> None:
+    flow = engine.submit_flow("f", [StageSpec("a", [TaskSpec("x"), TaskSpec("y"), TaskSpec("z", queue="mail")])])
+    commands = [b.facts["command"] for b in engine.explain(flow.id) if b.code == "no_worker"]
+    worker = "onetray worker --app MODULE:APP --queues"
+    assert commands == [f"{worker} default", f"{worker} mail"]

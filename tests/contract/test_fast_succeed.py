@@ -9,9 +9,10 @@ import pytest
 from onetray.domain import commands as c
 from onetray.domain.clock import VirtualClock
 from onetray.domain.errors import IllegalTransition, LeaseLost, NotFound
+from onetray.domain.limits import Concurrency
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Verdict
-from onetray.engine import Engine, batch
+from onetray.engine import Engine, batch, fast_succeed
 
 
 @pytest.fixture
@@ -129,3 +130,59 @@ def test_a_success_of_a_kind_with_a_breaker_is_looked_at(engine: Engine, looks: 
     assert task.version == 0
     assert succeed(engine, task)[0].ok
     assert looks == []
+
+
+def test_successes_under_limits_give_their_slots_back(engine: Engine, looks: list[Any]) -> None:
+    engine.configure("k", Policy(concurrency=(Concurrency(2, key="tenant"), Concurrency(9))))
+    engine.run([c.Submit(kind="k", payload={"tenant": n % 2}) for n in range(6)])
+    engine.submit("other")
+    tasks = engine.claim(worker="w", limit=10)
+    assert sum(limit.running for limit in engine.limits()) == 8
+    verdicts = engine.run([*(c.Succeed(**c.ticket(a)) for a in tasks), c.Claim(worker="w", limit=10)])
+    assert looks == [verdicts]
+    assert len(verdicts[-1].unwrap()) == 2
+    succeed(engine, *verdicts[-1].unwrap())
+    assert looks[1:] != [None]
+    assert [limit.running for limit in engine.limits()] == [0, 0]
+
+
+def test_slots_of_a_limit_that_is_newer_than_the_claim_are_given_back(engine: Engine, looks: list[Any]) -> None:
+    engine.set_limit(kind="k", concurrency=5)
+    tasks = claimed(engine, 2)
+    engine.set_limit(queue="default", concurrency=5)
+    assert [limit.running for limit in engine.limits()] == [2, 2]
+    assert looks == []
+    verdicts = succeed(engine, *tasks)
+    assert looks == [verdicts]
+    assert [limit.running for limit in engine.limits()] == [0, 0]
+
+
+def test_slots_that_change_after_they_were_read_are_looked_up(
+    engine: Engine, looks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a new limit were counted between the read and the write."""
+    engine.set_limit(kind="k", concurrency=5)
+    (task,) = claimed(engine)
+    run = fast_succeed.succeed_without_reading
+
+    def with_old_slots(tx: Any, *given: Any) -> None:
+        read = tx.query_later
+        tx.query_later = lambda name, **of: [(task.key, ",77,")] if name == "slots_of_tasks" else read(name, **of)
+        try:
+            run(tx, *given)
+        finally:
+            tx.query_later = read
+
+    monkeypatch.setattr(batch, "succeed_without_reading", with_old_slots)
+    assert succeed(engine, task)[0].unwrap().state == "succeeded"
+    assert looks == [None]
+    assert [limit.running for limit in engine.limits()] == [0]
+
+
+def test_a_process_that_does_not_know_the_limits_looks_once(engine: Engine, looks: list[Any]) -> None:
+    engine.set_limit(kind="k", concurrency=5)
+    one, two = claimed(engine, 2)
+    engine.store.limited.discard(engine.store.names.queue(1, "default") or 0)
+    verdicts = [*succeed(engine, one), *succeed(engine, two)]
+    assert looks == [None, verdicts[1:]]
+    assert [limit.running for limit in engine.limits()] == [0]

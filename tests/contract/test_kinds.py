@@ -1,5 +1,6 @@
 """Which kinds a namespace knows, and which jobs were retried."""
 
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.support.tasks import submit
@@ -13,6 +14,13 @@ def test_kinds_are_those_that_were_declared_or_submitted(engine: Engine) -> None
     assert engine.kinds() == ["a", "mail", "sync"]
     assert engine.kinds(limit=2) == ["a", "mail"]
     assert engine.kinds(namespace="other") == ["z"]
+
+
+def test_the_name_of_a_flow_is_no_kind_unless_tasks_have_it(engine: Engine) -> None:
+    engine.submit_flow("news", [StageSpec("write", [TaskSpec("article")])])
+    assert engine.kinds() == ["article"]
+    submit(engine, "news")
+    assert engine.kinds() == ["article", "news"]
 
 
 def test_a_job_was_retried_if_its_retry_is_still_there(engine: Engine) -> None:

@@ -49,6 +49,12 @@ RELEASED = {
     (17, POSTGRES): "96459df862b8004962e318573cb10073b899bd20517c51dc4c2e01a109f99f9c",
     (18, SQLITE): "9a9bc43b24cfdd696493f134bc13cab1bace2d97d09499ecb05c3f6741a66f3f",
     (18, POSTGRES): "5aeb6eae735a903c2399d9e1e3259b56025836e249a2e0fcaaf352347e735fc9",
+    (19, SQLITE): "476963d6099ecb3f71864637c5614efa2cf88b25240580a2911f00791c488ab1",
+    (19, POSTGRES): "5dd6b79757f31c71c22b06a6406361fe0b49cf0d44fa6370983a85429afc5d1f",
+    (20, SQLITE): "62c9a51f81f30b333c58723529e24373cf682ce670f6160bb90da3dad7d6c9ec",
+    (20, POSTGRES): "b29a10690dd3fd6e8f302fe4400b20148821870b8e3574dd4a9dca9c5c35ea41",
+    (21, SQLITE): "acc451b2d927c01b2bfa840df70b09577774969a5b33f616662cd04413fa0e77",
+    (21, POSTGRES): "1ce24eaf32b92c77e7c4aaac58018948b9935e21a928495fbda416f6ccdfc60e",
 }
 """What each migration sends. A line comes with a migration, and never changes: databases out there were made by it."""
 

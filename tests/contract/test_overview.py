@@ -178,6 +178,30 @@ def test_what_waits_for_a_person(engine: Engine, clock: VirtualClock) -> None:
     assert found.inputs == found.blocked == found.dead_letters == found.approvals == NOBODY_WAITS
 
 
+def test_an_approval_counts_when_its_turn_has_come(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = [StageSpec("build", [TaskSpec("build")]), StageSpec("sign", [TaskSpec("ship")], approval=Approval())]
+    flow, other = (engine.submit_flow("release", stages) for _ in range(2))
+    assert engine.overview().needs_human.approvals == NOBODY_WAITS
+    engine.succeed(take(engine))
+    found = engine.overview().needs_human.approvals
+    assert (found.count, [item.id for item in found.first]) == (1, [flow.stages[1]])
+    assert [entry.id for entry in engine.waiting().entries] == [flow.stages[1]]
+    monkeypatch.setattr(overview_api, "MAX_COUNT", 1)
+    assert engine.overview().needs_human.approvals.is_more
+    engine.cancel_flow(other.id)
+    engine.approve_stage(flow.stages[1], actor_name="ann")
+    assert engine.overview().needs_human.approvals == NOBODY_WAITS
+
+
+def test_a_paused_queue_misses_no_worker(engine: Engine) -> None:
+    submit(engine, queue="mail")
+    assert [m.queue for m in engine.overview().needs_human.missing_workers] == ["mail"]
+    engine.pause_queue("mail")
+    assert engine.overview().needs_human.missing_workers == []
+    engine.resume_queue("mail")
+    assert [m.queue for m in engine.overview().needs_human.missing_workers] == ["mail"]
+
+
 @pytest.mark.parametrize("end", ["cancel", "deadline"])
 def test_whatever_ends_a_wait_ends_its_row(engine: Engine, clock: VirtualClock, end: str) -> None:
     gate = StageSpec("sign", [TaskSpec("ship")], approval=Approval(owner="ann"))

@@ -78,7 +78,7 @@ def test_nothing_of_a_pruned_job_is_left_in_any_table(engine: Engine, clock: Vir
     assert left == {
         "task": 2, "ready": 0, "lease": 0, "due": 2, "event": 2, "idempotency": 0, "dead_letter": 0, "log": 0,
         "progress": 0, "checkpoint": 0,
-        "label": 0, "unique_key": 0, "alias": 0,
+        "label": 0, "unique_key": 0, "submit_window": 0, "alias": 0,
     }  # fmt: skip
 
 

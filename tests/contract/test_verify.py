@@ -32,7 +32,7 @@ from tests.support.flow_samples import fill_flows
 from tests.support.single_rows import split_batches
 from tests.support.task_samples import fill
 
-TASKS = 24 + 25
+TASKS = 24 + 2 + 25
 """Single ones, and members of flows."""
 _CHECKS = """
 SELECT conrelid::regclass::text, conname FROM pg_constraint
@@ -45,6 +45,7 @@ def _made(url: str) -> str:
     with engine_on(url, clock) as engine:
         fill(engine, clock)
         fill_flows(engine)
+        engine.put_schedule("nightly", kind="mail", every_s=86_400)
     split_batches(url)
     return url
 

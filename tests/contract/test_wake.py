@@ -2,7 +2,6 @@
 
 import resource
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from onetray.domain.clock import VirtualClock
 from onetray.domain.commands import Beat, Log, Submit
 from onetray.domain.errors import Unavailable
 from onetray.domain.flow_specs import StageSpec, TaskSpec
+from onetray.domain.limits import Concurrency
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from onetray.notify.base import WantedWork, WorkListener
@@ -29,6 +29,7 @@ from onetray.store.sqlite import SqliteStore
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
+from tests.support.relayed import relayed_command
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -54,7 +55,7 @@ def another_process(url: str) -> Iterator[subprocess.Popen[str]]:
         "engine.close()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, url], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        relayed_command("-c", program, url), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -544,6 +545,63 @@ def test_every_way_back_into_a_queue_wakes_one_who_waits_there(
     mail = [InLine(engine) for _ in range(9)]
     way(engine, clock)
     assert any(woken(mail))
+
+
+def must_wake(engine: Engine, act: Callable[[], object]) -> None:
+    settled(engine)
+    mail = [InLine(engine) for _ in range(9)]
+    act()
+    assert any(woken(mail))
+
+
+def slot_freed(engine: Engine, **limit: str) -> None:
+    engine.set_limit(concurrency=1, **limit)
+    [task] = engine.claim("mail", worker="w", limit=9)
+    assert engine.claim("mail", worker="w") == []
+    must_wake(engine, lambda: engine.succeed(task))
+
+
+def slot_of_kind_freed(engine: Engine, clock: VirtualClock) -> None:
+    engine.submit("letter", queue="mail")
+    slot_freed(engine, kind="letter")
+
+
+def slot_of_queue_freed(engine: Engine, clock: VirtualClock) -> None:
+    engine.submit("letter", queue="mail")
+    slot_freed(engine, queue="mail")
+
+
+def slot_of_value_freed(engine: Engine, clock: VirtualClock) -> None:
+    engine.succeed(engine.claim("mail", worker="w")[0])
+    engine.configure("letter", Policy(concurrency=(Concurrency(1, key="to"),)))
+    engine.run([Submit(kind="letter", payload={"to": "ann"}, queue="mail")] * 2)
+    slot_freed(engine, kind="letter", key="to")
+
+
+def limit_raised(engine: Engine, clock: VirtualClock) -> None:
+    engine.set_limit(kind="letter", concurrency=0)
+    assert engine.claim("mail", worker="w") == []
+    must_wake(engine, lambda: engine.set_limit(kind="letter", concurrency=1))
+
+
+def rate_allows(engine: Engine, clock: VirtualClock) -> None:
+    engine.set_limit(kind="letter", rate="1/m")
+    engine.submit("letter", queue="mail")
+    assert len(engine.claim("mail", worker="w", limit=9)) == 1
+    assert engine.claim("mail", worker="w") == []
+    clock.advance(61)
+    must_wake(engine, engine.do_due)
+
+
+WAYS_PAST_LIMITS = (slot_of_kind_freed, slot_of_queue_freed, slot_of_value_freed, limit_raised, rate_allows)
+
+
+@pytest.mark.parametrize("way", WAYS_PAST_LIMITS, ids=lambda way: way.__name__)
+def test_a_limit_that_has_room_again_wakes_one_who_waits(
+    engine: Engine, clock: VirtualClock, way: Callable[[Engine, VirtualClock], None]
+) -> None:
+    engine.submit("letter", queue="mail")
+    way(engine, clock)
 
 
 def test_a_failure_that_a_breaker_counts_wakes_nobody(engine: Engine, no_polling: None, only_rings: None) -> None:

@@ -19,6 +19,7 @@ from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.errors import Unavailable
 from onetray.domain.lifecycle import AUDIT_TYPES
 from onetray.domain.policy import Policy
+from onetray.domain.schedule import ScheduleSpec
 from onetray.domain.task import Assignment, Verdict
 from onetray.domain.token import hash_of, parts_of
 from onetray.domain.worker import WorkerBeat
@@ -131,6 +132,56 @@ def close_breaker(direct: Engine, n: str) -> Steps:
     yield lambda engine: engine.close_breaker(f"c{n}")
     assert breaker(direct, f"c{n}") == "closed"
     assert audited(direct, kind=f"c{n}") == ["breaker.opened", "breaker.closed"]
+
+
+def numbers(engine: Engine, kind: str) -> list[tuple[str, int, bool, str | None]]:
+    return [(limit.what, limit.most, limit.counting, limit.set_by) for limit in engine.limits(kind=kind)]
+
+
+def put_into_force(engine: Engine) -> None:
+    """As the janitor does for a limit whose process has not learnt that it was written."""
+    engine.do_due()
+
+
+def set_limit(direct: Engine, n: str) -> Steps:
+    yield lambda engine: engine.set_limit(kind=f"l{n}", concurrency=3, by="ann")
+    put_into_force(direct)
+    assert numbers(direct, f"l{n}") == [("concurrency", 3, False, "ann")]
+    assert audited(direct, limit=f"concurrency of kind l{n}") == ["limit.set"]
+
+
+def reset_limit(direct: Engine, n: str) -> Steps:
+    direct.configure(f"rl{n}", Policy(concurrency=5))
+    limit = direct.set_limit(kind=f"rl{n}", concurrency=3, by="ann")
+    yield lambda engine: engine.reset_limit(limit)
+    assert numbers(direct, f"rl{n}") == [("concurrency", 5, False, None)]
+    assert audited(direct, limit=f"concurrency of kind rl{n}") == ["limit.set", "limit.set", "limit.reset"]
+
+
+def remove_limit(direct: Engine, n: str) -> Steps:
+    limit = direct.set_limit(kind=f"gone{n}", concurrency=3)
+    yield lambda engine: engine.remove_limit(limit)
+    assert numbers(direct, f"gone{n}") == []
+    assert audited(direct, limit=f"concurrency of kind gone{n}") == ["limit.set", "limit.removed"]
+
+
+def set_weight(direct: Engine, n: str) -> Steps:
+    direct.configure(f"fair{n}", Policy(fair_by="tenant"))
+    yield lambda engine: engine.set_weight(f"fair{n}", '"a"', 2.0)
+    assert audited(direct, kind=f"fair{n}") == ["weight.set"]
+
+
+def declare_limits(direct: Engine, n: str) -> Steps:
+    yield lambda engine: engine.configure(f"dl{n}", Policy(concurrency=4, rate="9/m"))
+    put_into_force(direct)
+    assert numbers(direct, f"dl{n}") == [("concurrency", 4, False, None), ("rate", 9, False, None)]
+
+
+def submit_to_new_lane(direct: Engine, n: str) -> Steps:
+    direct.configure(f"lane{n}", Policy(fair_by="tenant"))
+    direct.store.names.refresh()
+    yield lambda engine: engine.submit(f"lane{n}", {"tenant": n}, queue=f"lane{n}")
+    assert len(direct.claim(f"lane{n}", worker="w", limit=9)) == 1
 
 
 def configure(direct: Engine, n: str) -> Steps:
@@ -378,7 +429,126 @@ def count_statistics(direct: Engine, n: str) -> Steps:
     assert sum(bucket.submitted for bucket in counted.buckets) == 1
 
 
+def schedule_events(direct: Engine, n: str) -> list[str]:
+    return audited(direct, schedule=f"s{n}")
+
+
+def put_schedule(direct: Engine, n: str) -> Steps:
+    n = f"put_schedule{n}"
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600)
+    yield lambda engine: engine.put_schedule(f"s{n}", kind="k", every_s=7_200)
+    assert direct.schedule(f"s{n}").every_s == 7_200
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.changed"]
+
+
+def declare_schedules(direct: Engine, n: str) -> Steps:
+    n = f"declare_schedules{n}"
+    yield lambda engine: engine.declare_schedules([ScheduleSpec(name=f"s{n}", kind="k", every_s=3_600)], app=n)
+    assert schedule_events(direct, n) == ["schedule.created"]
+
+
+def orphan_schedules(direct: Engine, n: str) -> Steps:
+    n = f"orphan_schedules{n}"
+    direct.declare_schedules([ScheduleSpec(name=f"s{n}", kind="k", every_s=3_600)], app=n)
+    long_ago = "UPDATE onetray.schedule SET seen_at = 1 WHERE name = :name RETURNING 1"
+    direct.store.write(lambda tx: tx.fetch(long_ago, {"name": f"s{n}"}))
+    yield lambda engine: engine.declare_schedules([], app=n)
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.orphaned"]
+
+
+def pause_schedule(direct: Engine, n: str) -> Steps:
+    n = f"pause_schedule{n}"
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600)
+    yield lambda engine: engine.pause_schedule(f"s{n}")
+    assert direct.schedule(f"s{n}").state == "paused"
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.paused"]
+
+
+def resume_schedule(direct: Engine, n: str) -> Steps:
+    n = f"resume_schedule{n}"
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600)
+    direct.pause_schedule(f"s{n}")
+    yield lambda engine: engine.resume_schedule(f"s{n}")
+    assert direct.schedule(f"s{n}").state == "active"
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.paused", "schedule.resumed"]
+
+
+def remove_schedule(direct: Engine, n: str) -> Steps:
+    n = f"remove_schedule{n}"
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600)
+    yield lambda engine: engine.remove_schedule(f"s{n}")
+    assert f"s{n}" not in [line.name for line in direct.schedules()]
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.removed"]
+
+
+def trigger_schedule(direct: Engine, n: str) -> Steps:
+    n = f"trigger_schedule{n}"
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600)
+    fire = yield lambda engine: engine.trigger_schedule(f"s{n}")
+    assert [job.id for job in direct.jobs(labels={"schedule": f"s{n}"}).jobs] == [fire.job]
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.triggered"]
+
+
+def backfill_schedule(direct: Engine, n: str) -> Steps:
+    n = f"backfill_schedule{n}"
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600)
+    span = {"since": direct.now() - 3 * 3_600 * SECOND, "until": direct.now()}
+    done = yield lambda engine: engine.backfill_schedule(f"s{n}", **span)
+    assert sorted(job.id for job in direct.jobs(labels={"schedule": f"s{n}"}).jobs) == sorted(done.jobs)
+    assert (done.submitted, schedule_events(direct, n)) == (3, ["schedule.created", "schedule.backfilled"])
+
+
+def due_schedule(direct: Engine, n: str, **fields: Any) -> None:
+    """A schedule whose fire time has come."""
+    direct.put_schedule(f"s{n}", kind="k", every_s=3_600, catch_up="all", **fields)
+    due = "UPDATE onetray.schedule SET next_fire_at = :at, look_at = :at WHERE name = :name RETURNING 1"
+    at = direct.now() // (3_600 * SECOND) * 3_600 * SECOND
+    direct.store.write(lambda tx: tx.fetch(due, {"name": f"s{n}", "at": at}))
+
+
+def fire_schedules(direct: Engine, n: str) -> Steps:
+    n = f"fire_schedules{n}"
+    due_schedule(direct, n)
+
+    def fire(engine: Engine) -> None:
+        # What was not written is fired the next time.
+        for _ in range(3):
+            with suppress(Unavailable):
+                engine.fire_schedules()
+
+    yield fire
+    (done,) = direct.schedule_fires(f"s{n}")
+    assert [job.id for job in direct.jobs(labels={"schedule": f"s{n}"}).jobs] == [done.job]
+
+
+def pause_itself(direct: Engine, n: str) -> Steps:
+    n = f"pause_itself{n}"
+    due_schedule(direct, n, pause_after_failures=1)
+    failed = "UPDATE onetray.schedule SET failures = 1 WHERE name = :name RETURNING 1"
+    direct.store.write(lambda tx: tx.fetch(failed, {"name": f"s{n}"}))
+
+    def fire(engine: Engine) -> None:
+        for _ in range(3):
+            with suppress(Unavailable):
+                engine.fire_schedules()
+
+    yield fire
+    assert direct.schedule(f"s{n}").state == "paused"
+    assert schedule_events(direct, n) == ["schedule.created", "schedule.paused"]
+
+
 CASES: dict[Case, tuple[str, ...]] = {
+    put_schedule: ("put_schedule",),
+    declare_schedules: ("_declare",),
+    orphan_schedules: ("declare_schedules",),
+    pause_schedule: ("_change",),
+    resume_schedule: ("_change",),
+    remove_schedule: ("remove_schedule",),
+    trigger_schedule: (),
+    backfill_schedule: (),
+    # Postpones a schedule that cannot be fired: if that is lost, it is tried again at once.
+    fire_schedules: ("_look",),
+    pause_itself: ("_pause_itself",),
     start_bulk: ("start_bulk",),
     stop_bulk: ("_change",),
     bulk_step: (),
@@ -387,6 +557,12 @@ CASES: dict[Case, tuple[str, ...]] = {
     resume_queue: ("_set_paused",),
     open_breaker: ("open_breaker",),
     close_breaker: ("close_breaker",),
+    set_limit: ("set_limit", "count_new"),
+    reset_limit: ("reset_limit",),
+    remove_limit: ("remove_limit",),
+    set_weight: ("set_weight",),
+    declare_limits: ("declare_limits", "count_new"),
+    submit_to_new_lane: ("intern", "intern_queue"),
     configure: ("_write",),
     declare: ("_write",),
     declare_keeping_redaction: ("replace_policy",),
@@ -505,7 +681,7 @@ def callers(method: str, sources: list[Path]) -> set[str]:
 
 def test_nothing_is_written_in_another_way() -> None:
     """A COMMIT is resolved in one place: by `store.write`, by the committer, whose batches are in batch.py, or by a
-    step of a bulk operation, which the next step repeats."""
+    step of a bulk operation or a fire of a schedule, which the next step repeats."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
     assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands", "run_beside"}
     of_cases = {function for functions in CASES.values() for function in functions}

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from onetray.dashboard.views import audit as views
+from onetray.domain.policy import Policy
 from onetray.engine import Engine
 from tests.dashboard.test_waiting import HTML, MARKUP, approval, words
 from tests.http.callers import bearer, served
@@ -91,3 +92,12 @@ def test_only_administrators_see_what_is_about_tokens_and_nobody_another_namespa
         assert "token otto" in elsewhere
         assert "mail" not in elsewhere
         assert client.get("/ui/audit?namespace=other", headers=root).status_code == 403
+
+
+def test_a_changed_limit_is_named(client: TestClient, engine: Engine) -> None:
+    engine.configure("send", Policy(fair_by="tenant"))
+    engine.set_limit(queue="mail", concurrency=3, by="ann", reason="slow server")
+    engine.set_weight("send", '"acme"', 2, by="bob")
+    weight, limit = rows(client.get("/ui/audit").text)
+    assert "limit concurrency of queue mail" in limit
+    assert "weight send" in weight

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,6 +14,7 @@ from onetray.dashboard.views.overview import RANGES, seconds_text
 from onetray.domain.clock import VirtualClock
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
 from onetray.domain.lifecycle import MACHINES, TASK
+from onetray.domain.limits import Concurrency
 from onetray.domain.machine import Machine
 from onetray.domain.policy import Policy
 from onetray.domain.worker import WorkerBeat
@@ -78,6 +80,20 @@ def test_what_needs_a_person_is_shown_first(client: TestClient, engine: Engine) 
     assert "1 dead letters" in page
     assert "Nobody claims fax from the queue faxes" in page
     assert "Nothing needs a person" not in page
+
+
+def test_a_paused_queue_without_a_worker_is_listed_once(client: TestClient, engine: Engine) -> None:
+    submit(engine, queue="mail")
+    submit(engine, queue="post")
+    engine.pause_queue("mail")
+    page = words(client.get("/").text)
+    assert "1 queue paused" in page
+    assert "from the queue post" in page
+    assert "from the queue mail" not in page
+    engine.pause_queue("post")
+    page = words(client.get("/").text)
+    assert "2 queues paused" in page
+    assert "Nobody claims" not in page
 
 
 def test_a_worker_is_shown_with_what_it_runs(client: TestClient, engine: Engine, clock: VirtualClock) -> None:
@@ -168,3 +184,41 @@ def test_the_lifecycle_page_lists_all_transitions(client: TestClient) -> None:
     for machine in MACHINES.values():
         assert f'id="{machine.entity}"' in page
         assert all(t.event in page for t in machine.transitions)
+
+
+def test_schedules_are_listed_and_can_be_paused_triggered_and_resumed(
+    client: TestClient, engine: Engine, clock: VirtualClock
+) -> None:
+    assert "Schedules" not in words(client.get("/").text)
+    engine.put_schedule(MARKUP, kind="mail", every_s=3_600)
+    page = client.get("/").text
+    assert MARKUP not in page
+    assert "active every 60 min" in words(page)
+    for verb, told in (("trigger", "is submitted"), ("pause", "is paused"), ("resume", "fires again")):
+        token = re.findall(r'name="csrf" value="([^"]+)"', client.get("/").text)[0]
+        path = f"/ui/schedules/{quote(MARKUP, safe='')}/{verb}"
+        answer = client.post(path, data={"csrf": token}, headers={"origin": "http://127.0.0.1:8321"})
+        assert told in words(answer.text), answer.text
+    assert [e.type for e in engine.audit().events] == [
+        "schedule.resumed", "schedule.paused", "schedule.triggered", "schedule.created",
+    ]  # fmt: skip
+    clock.advance(3_600)
+    engine.fire_schedules()
+    assert "queued" in words(client.get("/").text)
+
+
+def test_limits_are_shown_with_what_they_hold_back(client: TestClient, engine: Engine) -> None:
+    assert "Limits" not in words(client.get("/").text)
+    engine.configure("mail", Policy(concurrency=(Concurrency(5),)))
+    engine.set_limit(kind="mail", concurrency=1, by=MARKUP)
+    engine.set_limit(queue="slow", rate="7/5m", smooth=True)
+    for _ in range(3):
+        submit(engine, kind="mail")
+    take(engine)
+    html = client.get("/").text
+    page = words(html)
+    assert "concurrency of kind mail 1 at once 1 / 1 2 " in page
+    assert "code: 5 at once" in page
+    assert "rate of queue slow 7/5m smooth &ndash; 0" in page
+    assert MARKUP not in html
+    assert "default 2 2 0 1 0" in words(client.get("/ui/queues").text)

@@ -336,3 +336,20 @@ def test_a_look_at_what_is_not_there(shop: TestClient, look: str) -> None:
     assert refusal(shop.get(f"/api/v1/jobs/{NOBODY}{look}")) == (404, "not_found")
     assert refusal(shop.get(f"/api/v1/jobs/nonsense{look}")) == (400, "invalid_input")
     assert refusal(shop.get(f"/api/v1/jobs/{NOBODY}{look}?nonsense=1")) == (400, "invalid_input")
+
+
+def test_submits_are_debounced_and_throttled(shop: TestClient, shared_engine: Engine, queue: str) -> None:
+    body = {"kind": f"index-{queue}", "queue": queue, "debounce_s": 3600, "debounce_key": "doc", "debounce_max_s": 7200}
+    first = shop.post("/api/v1/jobs", json={**body, "payload": 1})
+    again = shop.post("/api/v1/jobs", json={**body, "payload": 2})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert (again.json()["id"], again.json()["repeated"], again.json()["window"]) == (
+        first.json()["id"], True, "debounced",
+    )  # fmt: skip
+    assert shared_engine.task(first.json()["id"]).payload == 2
+    assert get(shop, f"/jobs/{first.json()['id']}/explain")["reasons"][0]["code"] == "debounced"
+    job = {"kind": f"remind-{queue}", "queue": queue, "throttle_s": 3600}
+    verdicts = post(shop, "/jobs/batch", {"jobs": [job, job]})["verdicts"]
+    assert [v["value"]["window"] for v in verdicts] == [None, "throttled"]
+    refused = shop.post("/api/v1/jobs", json={**job, "debounce_s": 5})
+    assert (refused.status_code, "not both" in refused.json()["detail"]) == (400, True)

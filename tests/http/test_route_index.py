@@ -16,14 +16,11 @@ from onetray.domain.clock import VirtualClock
 from onetray.http.app import build
 from onetray.http.limits.protocol import JoinedWrites
 from onetray.http.native_route import GuardedRoute, direct_handler
-from onetray.http.route_index import MAX_SEGMENTS, RouteIndex
+from onetray.http.route_index import MAX_SEGMENTS, RouteTable
+from tests.http.callers import served
 from tests.support.engines import engine_on
 
 SAMPLES = ("019a8c3e-5b1f-7c20-9a51-3f4e8d2b6a70", "batch", "a b", "é")
-
-
-async def no_router(*_: Any) -> None:
-    raise AssertionError("the index finds it")
 
 
 def guarded() -> list[APIRoute]:
@@ -41,15 +38,15 @@ def requests(routes: list[APIRoute]) -> Iterator[tuple[str, str]]:
 
 def test_the_index_finds_the_route_that_a_router_would_take() -> None:
     routes = guarded()
-    index = RouteIndex(routes, no_router)
-    handlers = {id(c.handler): c.route for found in index._candidates.values() for c in found}
+    table = RouteTable(routes)
+    handlers = {id(c.handler): c.route for found in table.candidates.values() for c in found}
     seen = 0
     for method, path in requests(routes):
         scope = {"type": "http", "method": method, "path": path, "headers": []}
         expected, child_scope = next(
             (route, found[1]) for route in routes if (found := route.matches(dict(scope)))[0] is Match.FULL
         )
-        handler = index._find(scope)
+        handler = table.find(scope)
         assert handlers[id(handler)] is expected, (method, path)
         assert scope["route"] is expected
         assert scope["path_params"] == child_scope["path_params"]
@@ -64,16 +61,27 @@ def test_a_fixed_path_gives_way_to_a_parameter_that_was_declared_before_it() -> 
 
     for path in ("/first", "/{name}", "/second"):
         router.add_api_route(path, answer, methods=["GET"])
-    index = RouteIndex(router.routes, no_router)
+    table = RouteTable(router.routes)
     for path, expected in (("/first", "/first"), ("/second", "/{name}")):
         scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path}
-        assert index._find(scope) is not None
+        assert table.find(scope) is not None
         assert scope["route"].path == expected
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/api/v1", "/" * (MAX_SEGMENTS + 2), "/api/v1/jobs/", "//api/v1/jobs"])
 def test_what_no_route_has_is_left_to_the_router(path: str) -> None:
-    assert RouteIndex(guarded(), no_router)._find({"type": "http", "method": "POST", "path": path}) is None
+    assert RouteTable(guarded()).find({"type": "http", "method": "POST", "path": path}) is None
+
+
+def test_a_request_without_a_route_makes_the_framework_analyse_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def analyse(**_: Any) -> None:
+        raise AssertionError("the routes are ready since they were declared")
+
+    with engine_on("sqlite://:memory:", VirtualClock()) as engine, served(engine) as client:
+        monkeypatch.setattr("fastapi.routing.get_dependant", analyse)
+        assert client.get("/nowhere").status_code == 404
+        answer = client.delete("/api/v1/jobs")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 def test_a_dependency_that_would_never_be_ended_stops_the_server() -> None:
@@ -87,7 +95,7 @@ def test_a_dependency_that_would_never_be_ended_stops_the_server() -> None:
         return value
 
     with pytest.raises(RuntimeError, match="/x: a dependency with yield"):
-        RouteIndex(router.routes, no_router)
+        RouteTable(router.routes)
 
 
 def test_most_routes_are_called_directly() -> None:

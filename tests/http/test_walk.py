@@ -48,7 +48,7 @@ WRITES = {
         "/v1/jobs", "/v1/jobs/{jobId}/stage", "/v1/stages/{stageId}/tasks",
     ),
     WORK: (
-        "/api/v1/flow-definitions",
+        "/api/v1/flow-definitions", "/api/v1/schedules/declare",
         "/api/v1/kinds", "/api/v1/tasks/claim", "/api/v1/tasks/reports", "/api/v1/tasks/{id}/beat",
         "/api/v1/tasks/{id}/checkpoint",
         "/api/v1/tasks/{id}/fail", "/api/v1/tasks/{id}/log", "/api/v1/tasks/{id}/pause", "/api/v1/tasks/{id}/progress",
@@ -79,19 +79,29 @@ WRITES = {
         "/ui/jobs/{id}/cancel", "/ui/jobs/{id}/retry", "/ui/jobs/{id}/resume", "/ui/jobs/{id}/pause",
         "/ui/jobs/{id}/priority", "/ui/jobs/{id}/run-now", "/ui/jobs/{id}/stages/{stage}/{verb}",
         "/ui/waiting/stage/{id}", "/ui/waiting/task/{id}",
+        "/api/v1/schedules", "/api/v1/acts/put_schedule",
+        *(f"/api/v1/schedules/{{name:path}}/{verb}" for verb in ("pause", "resume", "trigger", "backfill", "remove")),
+        *(f"/ui/schedules/{{name:path}}/{verb}" for verb in ("pause", "resume", "trigger")),
+        *(f"/api/v1/acts/{verb}_schedule" for verb in ("pause", "resume", "trigger", "backfill", "remove")),
+        "/api/v1/limits", "/api/v1/limits/weights", "/api/v1/limits/{id}", "/api/v1/limits/{id}/reset",
+        "/api/v1/acts/set_limit", "/api/v1/acts/reset_limit", "/api/v1/acts/remove_limit", "/api/v1/acts/set_weight",
     ),
-    READ: ("/api/v1/bulk/preview",),
+    READ: ("/api/v1/bulk/preview", "/api/v1/schedules/preview"),
     ADMIN: ("/ui/tokens", "/ui/tokens/{id}/revoke"),
 }  # fmt: skip
 """The scope of each route that writes, once more: the walk itself believes what a route says."""
 OF_WORKERS = frozenset({
     "aliases_of", "by_alias", "context", "context_by_id", "contexts", "dependencies", "find_aliases", "flow", "held",
-    "inputs", "last_checkpoint", "now", "policy_of", "stage", "stage_results", "stages", "task", "tasks_by_id",
+    "inputs", "last_checkpoint", "limits", "now", "policy_of", "stage", "stage_results", "stages", "task",
+    "tasks_by_id",
 })  # fmt: skip
 """The reads that handlers need, once more. All others need the scope `read`."""
+ALSO_SUBMIT = ("/api/v1/schedules", "/api/v1/schedules/declare")
+"""What needs the scope `submit`, too: a schedule submits jobs."""
 SEVERAL = {
     "/api/jobs/{id}/cancel": {SUBMIT, OPERATE},
     "/api/v1/acts/expire_tasks": {WORK, OPERATE},
+    "/api/v1/acts/declare_limit": {WORK, OPERATE},
     "/api/v1/commands": {SUBMIT, WORK, OPERATE},
     **{f"/api/v1/reads/{name}": {READ, WORK} if name in OF_WORKERS else {READ} for name in READS},
     "/api/v1/news": set(SCOPES),
@@ -141,7 +151,8 @@ class House:
         events = [e for e in engine.feed.read(0, 10_000, namespace=MARK).events if e.type not in ABOUT_TOKENS]
         queues = [(q.name, q.paused_at) for q in engine.queues(**ns)]
         logs, workers = engine.logs(self.held.id, **ns), engine.workers(**ns)
-        return jobs, events, queues, logs, workers, engine.breakers(**ns), engine.progress_of(self.held.id, **ns)
+        more = engine.breakers(**ns), engine.schedules(**ns), engine.progress_of(self.held.id, **ns)
+        return jobs, events, queues, logs, workers, more
 
 
 def furnished(engine: Engine) -> House:
@@ -157,6 +168,7 @@ def furnished(engine: Engine) -> House:
     stage = StageSpec("check", [TaskSpec(MARK)], approval=Approval(owner="ann"))
     flow = engine.submit_flow(MARK, [StageSpec("fetch", [TaskSpec(MARK, queue=MARK)]), stage], **ns).id
     stages = [s.id for s in engine.stages(flow, **ns)]
+    engine.put_schedule(MARK, kind="mail", payload={"to": SAID}, every_s=3_600, **ns)
     client = TestClient(build(engine), base_url=BASE, raise_server_exceptions=False, client=("127.0.0.1", 1))
     return House(engine, client, held, [*map(str, (dead, task, flow, stages[1])), MARK])
 
@@ -245,6 +257,9 @@ def test_a_token_goes_where_its_scope_allows_and_nowhere_else(house: House, scop
             # Of commands, each has a scope of its own: tests/remote/test_routes.py.
             none: Any = {"commands": []} if way.path == "/api/v1/commands" else {}
             answer = house.api.request(**way.request(NOBODYS, **none), headers=headers)
+            if way.method == "POST" and way.path in ALSO_SUBMIT:
+                assert (answer.status_code, answer.json()["needs"]) == (403, [SUBMIT]), way
+                continue
             assert answer.status_code not in (401, 403), way
             assert answer.status_code < 500, (way, answer.text)
 

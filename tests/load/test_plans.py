@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import psycopg
 import pytest
 
 from onetray.domain.lifecycle import FLOW, HELD, MACHINES, TASK
@@ -46,10 +47,15 @@ READS = {
     "ended_tasks", "ids_of_tasks", "pending_tasks_of_flow", "paused_by", "explain", "error_of_task", "redrive_facts",
     "workers_by_sort", "any_worker_alive", "unregistered_claims", "kinds_in_stage", "failed_stages", "retry_facts",
     "states_of_needs", "spawner", "shares_of_tasks", "shares_of_stages", "last_logs_of", "last_batches_of_task",
-    "last_reports_of_flow", "last_batches_of_flow",
+    "last_reports_of_flow", "last_batches_of_flow", "longest_running", "members_to_fold",
+    "count_waiting", "first_waiting_tasks", "waiting_tasks_after", "count_approvals", "first_approvals",
+    "waiting_stages_after", "statistics", "list_kinds", "count_queues", "count_delayed", "count_scanned", "held_now",
+    "debounced_job", "last_pauses", "number_of_queues",
 }  # fmt: skip
 """What the engine runs outside of any transaction, under the planner's own settings."""
-OF_KEYS = tuple(f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys"))
+OF_KEYS = tuple(
+    f"{word}jobs_of_{table}" for word in ("", "lock_") for table in ("idempotency", "unique_keys", "submit_windows")
+)
 MOVES = sorted(statements_for("sqlite").moves)
 
 
@@ -103,7 +109,11 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
 @pytest.fixture(scope="module")
 def crowded_url(postgres: Server) -> Iterator[tuple[str, int]]:
     with postgres.database() as url:
-        yield url, fill(url, IDLE, EVENTS)
+        before = fill(url, IDLE, EVENTS)
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Small tables, which any server has analyzed within a minute.
+            connection.execute("ANALYZE onetray.waiting, onetray.statistic")
+        yield url, before
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["unanalyzed", "analyzed"])
@@ -131,6 +141,7 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
     queue, kind = crowd.row
     keys = crowd.keys(limit)
     taken = {"kind": [kind] * limit, "key": [f"key-{k - crowd.before + IDLE}" for k in keys]}
+    windows = {**taken, "mode": ["throttle"] * limit}
     every: dict[str, dict[str, Any]] = {
         "claim_any": {"queue": queue, "limit": limit, "past_breakers": 0, **START},
         "claim_kind": {"queue": queue, "kind": kind, "limit": limit, "past_breakers": 0},
@@ -199,7 +210,10 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "next_tasks": {"after": keys[0], "span": limit},
         **dict.fromkeys(("keys_taken", "unique_held", "free_key"), taken),
         **{name: {**taken, "job": keys} for name in ("lock_unique", "take_unique", "link_key")},
-        **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_labels", *OF_KEYS)},
+        **{name: {"keys": keys} for name in ("prune_unique_keys", "prune_submit_windows", "prune_labels", *OF_KEYS)},
+        **dict.fromkeys(("lock_windows", "windows_held", "drop_window"), windows),
+        "save_window": {**windows, **dict.fromkeys(("job", "opened_at", "until_at", "replaced"), keys)},
+        "debounced_job": {"job": keys[0], "mode": "throttle"},
         "copy_labels": {"to": 1, "of": keys[0]},
         **{name: {"ns": [1] * limit, "alias": taken["key"]} for name in ("alias_holders", "free_aliases")},
         "insert_aliases": {"ns": [1] * limit, "alias": taken["key"], "entity": ["task"] * limit, "key": keys},
@@ -219,9 +233,36 @@ def params_of(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         "unregistered_claims": {
             "claimed": TASK.claim.event, "since": 0, "scan": limit, "namespace": "default", "queue": "default",
         },
+        **of_overview(crowd, limit),
         "last_cursor": {"keys": keys}, "log_and_progress": {"keys": keys}, "kinds_of_ids": {"ids": crowd.ids(limit)},
     }  # fmt: skip
     return every[name] if name in every else of_flows(name, crowd, limit)
+
+
+def of_overview(crowd: Crowd, limit: int) -> dict[str, dict[str, Any]]:
+    """The statistics, what waits for a person, and the queues and workers of the overview."""
+    log = {"after": event_of(1000), "upto": event_of(1000 + limit)}
+    waiting = {"ns": 1, "state": "waiting_input"}
+    approvals = {"ns": 1, "state": "waiting", "most": limit}
+    page = {"ns": 1, "since": 10, "after": 10, "limit": limit}
+    return {
+        "count_waiting": {**waiting, "most": limit}, "first_waiting_tasks": {**waiting, "limit": limit},
+        "waiting_tasks_after": {**page, "state": "waiting_input"}, "count_approvals": approvals,
+        "first_approvals": {**approvals, "limit": 10}, "waiting_stages_after": {**page, "state": "waiting"},
+        "delete_waiting": {"keys": crowd.keys(limit)}, "end_of_count": {**log, "scan": limit}, "count_log": log,
+        "varied_log": log, "sample_ended": {**log, "ends": [TASK.succeed.event], "step": 1},
+        "times_of_tasks": {"keys": crowd.keys(limit)},
+        "statistics": {"ns": 1, "span": 60, "since": 0, "until": limit * 60_000_000, "width": 60_000_000},
+        "prune_statistics": {"span": 60, "before": FAR, "limit": limit},
+        "list_kinds": {"namespace": "default", "limit": limit, "scan": limit},
+        "count_queues": {"ns": 1, "most": limit, "limit": limit, "full_queues": [], "full_kinds": []},
+        "number_of_queues": {"ns": 1, "most": limit},
+        "count_delayed": {"ns": 1, "run": RUN, "most": limit},
+        "count_scanned": {"ns": 1, "due": limit, "most": limit},
+        "held_now": {"ns": 1, "most": limit, "running": "running"},
+        "last_pauses": {"ns": 1, "paused": "queue.paused", "since": 0, "limit": limit},
+        "longest_running": {"namespace": "default", "running": "running", "leases": limit, "limit": limit},
+    }  # fmt: skip
 
 
 def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
@@ -302,6 +343,7 @@ def of_flows(name: str, crowd: Crowd, limit: int) -> dict[str, Any]:
         },
         "parents_of_events": {"keys": flows + stages},
         "batches_of_entities": {"keys": [flow, flow + 1, flow + 2], "after": 0, "limit": limit},
+        "members_to_fold": {"stages": stages, "limit": limit},
     }  # fmt: skip
     return every[name]
 
@@ -320,11 +362,16 @@ OTHERS = (
     "outcomes_of_attempt", "prunable_jobs", "keys_taken", "last_cursor", "newest_before", "key_of_job", "entity_of_id",
     "list_jobs", "states_of_jobs", "jobs_of_ids", "jobs_of_name", "span_labelled",
     "next_tasks", "count_events", "times_of_ended", "log_and_progress", "kinds_of_ids", *OF_KEYS,
+    "lock_windows", "windows_held", "save_window", "drop_window", "debounced_job", "prune_submit_windows",
     "lock_unique", "unique_held", "take_unique", "link_key", "prune_unique_keys", "prune_labels", "copy_labels",
     "queues_with_work", "free_key", "alias_holders", "free_aliases", "insert_aliases", "hand_on_aliases",
     "entities_by_alias", "aliases_of_ids", "dependencies_of", "prune_aliases", "ids_of_tasks", "ended_tasks",
     "redrive_facts", "error_of_task", "workers_by_sort", "any_worker_alive", "explain", "shares_of_tasks",
     "last_logs_of", "last_batches_of_task",
+    "count_waiting", "first_waiting_tasks", "waiting_tasks_after", "count_approvals", "first_approvals",
+    "delete_waiting", "end_of_count", "count_log", "varied_log", "sample_ended",
+    "times_of_tasks", "statistics", "prune_statistics", "list_kinds", "number_of_queues", "count_delayed",
+    "last_pauses",
 )  # fmt: skip
 FOR_FLOWS = (
     "lock_flows", "flows_of_ids", "flows_of_stages", "flows_of_tasks", "stages_by_key", "unended_stages", "next_stage",
@@ -344,7 +391,8 @@ FOR_FLOWS = (
     "current_context", "reports_of_flow", "last_report_numbers", "errors_of_stages", "names_of_tasks",
     "context_by_id", "context_in_flow", "ended_flows", "pending_tasks_of_flow", "kinds_in_stage", "failed_stages",
     "retry_facts", "states_of_needs", "spawner", "unregistered_claims", "shares_of_stages",
-    "last_reports_of_flow", "last_batches_of_flow",
+    "last_reports_of_flow", "last_batches_of_flow", "members_to_fold", "count_scanned", "held_now", "longest_running",
+    "count_queues", "waiting_stages_after",
 )  # fmt: skip
 OF_A_STAGE = {"tasks_of_stage", "results_of_stage", "kinds_in_stage"}
 """Outside of a transaction PostgreSQL may read a stage to its end and sort it, for a large page of it."""
@@ -355,9 +403,17 @@ FEW = {
     **{name: {"worker", "x", "w"} for name in ("workers_by_sort", "any_worker_alive", "unregistered_claims")},
     **{name: {"dead_letter", "breaker"} for name in ("explain", "redrive_facts")},
     "retry_facts": {"unique_key"},
+    **{
+        name: {"lease", "l", "j", "x", "worker", "w", "due"}
+        for name in ("count_scanned", "held_now", "longest_running")
+    },
+    "statistics": {"statistic_cursor"},
+    "count_queues": {"ready", "lane"},
+    "queues_with_work": {"lane"},
+    "waiting_stages_after": {"kind"},
 }
 """What may be read from end to end: there are as many leases as claims, however many tasks there are. The crowd has no
-dead letters, no breakers and few unique keys."""
+dead letters, no breakers, few unique keys and few ready tasks."""
 
 
 def statement_of(crowd: Crowd, name: str, params: dict[str, Any]) -> Statement:
@@ -449,8 +505,12 @@ def test_moves_on_postgres_find_their_rows_by_key(pg: Crowd) -> None:
     try_each(check_move_on_postgres, pg, MOVES, WAYS)
 
 
-# It takes the last row of a walk from the end; the first of all workers that is alive.
-ONE_FROM_THE_END = {"last_event_id": {"n"}, "any_worker_alive": {"w"}}
+# It takes the last row of a walk from the end; the first of all workers that is alive; the newest jobs; what is due
+# next; the only row of a table; all namespaces; the rows that it has chosen to delete.
+WALKED = {
+    "last_event_id": {"n"}, "any_worker_alive": {"w"}, "list_kinds": {"x"}, "count_delayed": {"n"},
+    "count_scanned": {"n"}, "statistics": {"c"}, "prune_statistics": {"n", "o"}, "prune_notes": {"o"},
+}  # fmt: skip
 
 
 def check_claim_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
@@ -463,7 +523,7 @@ def check_claim_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
 
 def check_statement_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
     found = steps_of(sqlite, name, limit)
-    assert not found.whole() - ONE_FROM_THE_END.get(name, set()), found
+    assert not found.whole() - WALKED.get(name, set()), found
     # A batch is read from end to end.
     assert found.full_scan_steps <= 2 * limit + 2, found
     assert found.steps <= 200 * limit + 300, found
@@ -472,7 +532,7 @@ def check_statement_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
 def check_statement_for_flows_on_sqlite(sqlite: Crowd, name: str, limit: int) -> None:
     found = steps_of(sqlite, name, limit)
     few = FEW.get(name, set())
-    assert not found.whole() - ONE_FROM_THE_END.get(name, set()) - few, found
+    assert not found.whole() - WALKED.get(name, set()) - few, found
     if not few:
         assert found.full_scan_steps <= 4 * limit + 4, found
         assert found.steps <= 1000 * limit + 1000, found

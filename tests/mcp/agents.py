@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+
+from tests.support.relayed import relayed_command
 
 MODERN, LEGACY = "2026-07-28", "legacy"
 
@@ -78,6 +79,5 @@ def agent_at(url: str, mode: str = MODERN, headers: Mapping[str, str] | None = N
 
 def process(*words: str, **environment: str) -> StdioServerParameters:
     """`onetray mcp` as a client starts it."""
-    return StdioServerParameters(
-        command=sys.executable, args=["-m", "onetray", "mcp", *words], env={"PATH": "", **environment}
-    )
+    command, *arguments = relayed_command("onetray", "mcp", *words)
+    return StdioServerParameters(command=command, args=arguments, env={"PATH": "", **environment})

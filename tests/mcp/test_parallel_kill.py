@@ -12,7 +12,7 @@ def test_killed_agents_lose_no_task_and_no_outcome_counts_twice(database_url: st
     open_migrated(database_url).close()
     journals = tmp_path / "journals"
     journals.mkdir()
-    done = kill_agents(database_url, journals, tasks=60, every=8, seed=1, limit_s=120, say=print)
+    done = kill_agents(database_url, journals, tasks=30, every=8, seed=1, limit_s=120, say=print)
     assert done.faults == []
     assert done.kills >= 2
     assert 0 < done.accepted <= done.tasks <= done.attempts

@@ -28,6 +28,7 @@ from tests.mcp.agents import LEGACY, agent, process
 from tests.mcp.conftest import at
 from tests.mcp.test_scopes import SCOPE_OF
 from tests.support.engines import engine_on, migrated_sqlite
+from tests.support.relayed import relayed_command
 from tests.support.waits import wait_until
 
 
@@ -82,7 +83,7 @@ def test_the_scopes_and_the_namespace_of_the_servers_token_count(queue: str) -> 
 def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ONETRAY_")}
     return subprocess.run(
-        [sys.executable, "-m", "onetray", "mcp", *words], capture_output=True, text=True, timeout=60, env=environment,
+        relayed_command("onetray", "mcp", *words), capture_output=True, text=True, timeout=60, env=environment,
         check=False, **options,
     )  # fmt: skip
 
@@ -104,7 +105,7 @@ def test_wrong_options_are_said_in_one_line(words: list[str], code: int, said: s
 
 def test_it_ends_with_its_input_and_writes_nothing_but_answers(tmp_path: Path) -> None:
     handshake = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    with started("--database", migrated_sqlite(tmp_path)) as program:
+    with started("--database", migrated_sqlite(tmp_path), relayed=False) as program:
         opened = said_to(program, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": handshake})
         assert opened["result"]["serverInfo"]["name"] == "onetray"
         write(program, json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
@@ -120,10 +121,11 @@ def test_it_ends_with_its_input_and_writes_nothing_but_answers(tmp_path: Path) -
 
 
 @contextmanager
-def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+def started(*words: str, relayed: bool = True) -> Iterator[subprocess.Popen[str]]:
     """`onetray mcp`, without a client."""
+    command = relayed_command("onetray", "mcp", *words) if relayed else [sys.executable, "-m", "onetray", "mcp", *words]
     program = subprocess.Popen(
-        [sys.executable, "-m", "onetray", "mcp", *words],
+        command,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

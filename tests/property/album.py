@@ -33,6 +33,8 @@ class Album:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.last_event = engine, 0
         self.pictures: dict[tuple[str, int], list[Any]] = {}
+        self._pasts: dict[tuple[str, int], PastJob] = {}
+        self._events: dict[str, list[int]] = {}
 
     def take(self) -> None:
         """A snapshot of each job with new events, under its last event."""
@@ -54,7 +56,7 @@ class Album:
         compared = 0
         for (id_, event), picture in self.pictures.items():
             try:
-                past = self.engine.at(id_, event, tasks=1_000)
+                past = self._at(id_, event)
             except NotFound:
                 assert not self._exists(id_)
                 continue
@@ -63,6 +65,17 @@ class Album:
             if past.flow is not None:
                 self._compare_members(picture, event)
         return compared
+
+    def _at(self, id_: str, event: int) -> PastJob:
+        """What the log tells; once it is compared, nothing is added to it."""
+        if (id_, event) not in self._pasts:
+            self._pasts[id_, event] = self.engine.at(id_, event, tasks=1_000)
+        return self._pasts[id_, event]
+
+    def _events_of(self, id_: str) -> list[int]:
+        if id_ not in self._events:
+            self._events[id_] = [event.id for event in self.engine.events(id_)]
+        return self._events[id_]
 
     def _exists(self, id_: str) -> bool:
         return any(id_ == other for _, other, _ in self.engine.store.read_sql(JOBS))
@@ -78,8 +91,8 @@ class Album:
         """A task of a flow by itself, at its last event so far."""
         for value in picture:
             if hasattr(value, "fence"):
-                own = [e.id for e in self.engine.events(value.id) if e.id <= event]
-                past = self.engine.at(value.id, own[-1])
+                own = [id_ for id_ in self._events_of(value.id) if id_ <= event]
+                past = self._at(value.id, own[-1])
                 # Its flow may have gone on since that event, and a redrive takes its name.
                 unknown = [*past.unknown.get(value.id, []), "priority", "unmet", "name"]
                 differing = differences(value, past.job, unknown)
@@ -91,7 +104,7 @@ class Album:
         for event, entity, version, state, job in self.engine.store.read_sql(ALL):
             if job not in jobs:
                 continue  # It is about a queue, or about a job that was deleted.
-            past = self.engine.at(jobs[job], event, tasks=1_000)
+            past = self._at(jobs[job], event)
             if version is not None:
                 (value,) = [v for v in (past.job, *past.stages, *past.tasks) if v.id == entity]
                 assert (value.version, value.state) == (version, state), (event, value)

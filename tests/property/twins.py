@@ -29,9 +29,10 @@ SEED = 7
 NOBODY = str(UUID(int=7 << 76 | 2 << 62))
 TABLES = (
     "task", "ready", "lease", "waiting", "due", "event_batch", "flow_event", "event_page", "idempotency",
-    "dead_letter", "log", "flow", "stage", "dependency", "context",
+    "dead_letter", "log", "flow", "stage", "dependency", "context", "submit_window", "lane", "limit_bucket",
+    "limit_rule", "lane_weight",
 )  # fmt: skip
-SEQUENCES = ("entity_key", "lease_key", "event_id")
+SEQUENCES = ("entity_key", "lease_key", "event_id", "lane_key")
 CONFIG = EngineConfig(committers=1)
 
 ROWS = """
@@ -39,7 +40,8 @@ SELECT t.key, CAST(t.id AS text), t.state, t.version, t.fence, t.attempts, t.max
     t.run_at, t.owner, l.expires_at, t.cancel_at, t.held_by, CASE WHEN r.task IS NULL THEN 0 ELSE 1 END,
     t.created_at, t.updated_at, t.started_at, t.finished_at, t.result, t.error
 FROM onetray.task AS t LEFT JOIN onetray.lease AS l ON l.key = t.lease
-    LEFT JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key ORDER BY t.key
+    LEFT JOIN onetray.ready AS r ON r.queue = coalesce(-t.lane, t.queue) AND r.rank = -t.priority AND r.task = t.key
+ORDER BY t.key
 """
 EVENTS = """
 SELECT id, entity, version, type, was, state, fence, attempts, ts, actor, cause, payload
@@ -52,7 +54,8 @@ SELECT task, created_at, reason_code, stage, last_error, attempts, last_owner, l
 DUE = "SELECT at, task, what, fence FROM onetray.due ORDER BY at, task, what"
 STRAYS = """
 SELECT (SELECT count(*) FROM onetray.ready) - (SELECT count(*) FROM onetray.ready AS r JOIN onetray.task AS t
-    ON t.key = r.task AND r.queue = t.queue AND r.rank = -t.priority AND r.kind = t.kind AND t.state = :queued)
+    ON t.key = r.task AND r.queue = coalesce(-t.lane, t.queue) AND r.rank = -t.priority AND r.kind = t.kind
+    AND t.state = :queued)
 """
 
 

@@ -16,6 +16,7 @@ from onetray.domain import errors
 from onetray.domain.errors import InvalidInput, OnetrayError, UnknownVerb
 from onetray.domain.fields import public_fields
 from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.limits import Limit
 from onetray.domain.policy import Policy
 from onetray.domain.system_commands import SystemCommand
 from onetray.domain.task import Assignment, RawJson, Receipt
@@ -42,10 +43,11 @@ POLICIES = st.builds(
     Policy, max_attempts=st.integers(1, 9), retry_on=st.lists(st.just("ValueError")).map(tuple), jitter=st.booleans(),
     lease_s=st.floats(0.01, 100.0),
 )  # fmt: skip
+LIMITS = st.builds(Limit, most=st.integers(0, 9), kind=st.text(max_size=9), per_s=st.none() | st.floats(1, 100))
 TIMES = st.integers(0, 2**55)
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**62), 2**62), str: st.text(max_size=10), float: st.floats(0, 1e9), bool: st.booleans(),
-    Any: JSON, type(None): st.none(), Policy: POLICIES,
+    Any: JSON, type(None): st.none(), Policy: POLICIES, Limit: LIMITS,
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from onetray.domain.errors import (
     Unavailable,
 )
 from onetray.domain.flow import StageSpec, TaskSpec
+from onetray.domain.limits import Concurrency, Rate
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
@@ -50,6 +51,27 @@ def near(tmp_path: Path) -> Iterator[tuple[Engine, Served]]:
     """The server, and its own engine to look with."""
     with at_work(migrated_sqlite(tmp_path)) as pair:
         yield pair
+
+
+def test_limits_are_set_and_read_over_the_wire(near: tuple[Engine, Served]) -> None:
+    own, server = near
+    with RemoteEngine(server.url, config=PATIENT) as remote:
+        remote.declare(
+            {"send": Policy(concurrency=(Concurrency(1, key="tenant"),), rate=(Rate(9, 60),), fair_by="tenant")}
+        )
+        limit = remote.set_limit(kind="send", key="tenant", concurrency=2)
+        remote.set_weight("send", '"acme"', 2.0)
+        for _ in range(3):
+            remote.submit("send", {"tenant": "acme"})
+        held = remote.claim(worker="w", limit=3)
+        assert (remote.limits(), remote.limit(limit)) == (own.limits(), own.limit(limit))
+        assert (remote.limit_values(limit), remote.weights()) == (own.limit_values(limit), own.weights())
+        assert {h.task for h in remote.limit_holders(limit, value='"acme"')} == {task.id for task in held}
+        assert len(held) == 2
+        remote.reset_limit(limit)
+        assert remote.limit(limit).most == 1
+        with pytest.raises(NotFound):
+            remote.remove_limit(99_999)
 
 
 def test_actions_are_the_same_at_the_server_and_over_the_wire(near: tuple[Engine, Served]) -> None:
@@ -464,3 +486,12 @@ def test_the_past_and_the_timeline_are_the_same_over_the_wire(near: tuple[Engine
         assert (there.intervals, there.cut, there.from_at) == (here.intervals, here.cut, here.from_at)
         with pytest.raises(NotFound, match="is none of the task"):
             remote.at(held.id, 2**60)
+
+
+def test_a_remote_submit_is_debounced_and_throttled(either_app: Onetray) -> None:
+    engine = either_app.engine
+    first, again = (engine.submit("index", n, debounce_s=3600, debounce_key="a") for n in (1, 2))
+    assert (again.id, again.repeated, again.window) == (first.id, True, "debounced")
+    assert engine.task(str(first.id)).payload == 2
+    first, again = (engine.submit("remind", n, throttle_s=3600) for n in (1, 2))
+    assert (first.repeated, again.id, again.repeated, again.window) == (False, first.id, True, "throttled")

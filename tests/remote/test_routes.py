@@ -59,9 +59,7 @@ def caller(shared_engine: Engine) -> Iterator[Caller]:
         def of(*scopes: str, name: str = "ann", namespace: str = "default") -> TestClient:
             app = FastAPI()
             app.state.services = Services(shared_engine, HttpConfig())
-            app.include_router(commands.router)
-            app.include_router(rpc.router)
-            app.include_router(rpc_wait.router)
+            app.router.routes += [*commands.router.routes, *rpc.router.routes, *rpc_wait.router.routes]
             problems.install(app)
             app.add_middleware(As, principal=Principal(name, namespace, frozenset(scopes or SCOPES)))
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
@@ -268,7 +266,9 @@ def test_a_read_says_what_it_may_tell_and_only_a_declared_one_can_be_asked() -> 
         read()  # type: ignore[call-arg]
     every = {name: method for name, method in vars(EngineApi).items() if isinstance(method, ApiMethod)}
     assert {name for name, method in every.items() if method.scopes} == {*READS, *ACTS}
-    assert every.keys() - METHODS.keys() == {"configure", "declare", "declare_flow", "worker_beat", "worker_leave"}
+    assert every.keys() - METHODS.keys() == {
+        "configure", "declare", "declare_flow", "declare_schedules", "worker_beat", "worker_leave",
+    }  # fmt: skip
     asked = {route.path for route in rpc.router.routes if "/reads/" in route.path or "/acts/" in route.path}  # type: ignore[attr-defined]
     assert asked == {f"/api/v1/{'acts' if name in ACTS else 'reads'}/{name}" for name in METHODS}
 

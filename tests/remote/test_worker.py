@@ -144,3 +144,17 @@ def test_lost_requests_and_answers_cost_no_job_and_make_none(tmp_path: Path) -> 
 def test_every_submit_that_a_killed_server_acknowledged_is_there_once(migrated_url: str) -> None:
     seen = attack(migrated_url, clients=32, submits=4, kills=1, every_s=0.1)
     assert (seen.faults, seen.unanswered, seen.kills) == ([], 0, 1)
+
+
+def test_a_remote_worker_gathers_tasks_for_one_call(app: Onetray) -> None:
+    calls: list[int] = []
+
+    @app.task(batch=3, batch_s=3600)
+    async def double(items: list[dict[str, int]]) -> list[int]:
+        calls.append(len(items))
+        return [2 * item["n"] for item in items]
+
+    jobs = [double.submit(n=n) for n in range(6)]
+    with app.worker():
+        assert [job.result(WAIT_S) for job in jobs] == [0, 2, 4, 6, 8, 10]
+    assert calls == [3, 3]

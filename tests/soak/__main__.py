@@ -83,6 +83,32 @@ def claims(claimers: int, threads: int, tasks: int, limit_s: float, seed: int, s
 
 
 @soak.command()
+@click.option("--claimers", type=click.IntRange(1, 280), default=64, show_default=True, help="Claimers at once.")
+@click.option("--threads", type=click.IntRange(1), default=8, show_default=True, help="Claimers in one process.")
+@click.option("--tasks", type=click.IntRange(1), default=20_000, show_default=True, help="Tasks to be done.")
+@click.option("--keys", type=click.IntRange(1), default=50, show_default=True, help="Keys, each with its limit.")
+@click.option("--kills", type=click.IntRange(0), default=20, show_default=True, help="Processes to kill meanwhile.")
+@click.option("--limit-s", type=float, default=1800.0, show_default=True, help="When to give up.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What the claimers draw their lots from.")
+@store_option
+def limits(
+    claimers: int, threads: int, tasks: int, keys: int, kills: int, limit_s: float, seed: int, store: str
+) -> None:
+    """Let claimers loose on tasks under limits of 1, 3 and 10 for each key, and kill some: no limit is ever passed."""
+    from tests.support.limit_load import run_limit_load
+
+    def attempt(url: str) -> list[str]:
+        outcome = run_limit_load(
+            url, tasks=tasks, processes=-(-claimers // threads), threads=threads, keys=keys, kills=kills, seed=seed,
+            limit_s=limit_s,
+        )  # fmt: skip
+        click.echo(str(outcome))
+        return outcome.faults
+
+    on_each(store, attempt)
+
+
+@soak.command()
 @click.option("--minutes", type=float, default=5.0, show_default=True, help="How long to go on for each store.")
 @click.option("--workers", type=click.IntRange(1, 100), default=8, show_default=True, help="Workers at once.")
 @click.option("--seed", type=int, default=1, show_default=True, help="What decides where each of them dies.")
@@ -139,6 +165,22 @@ def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> 
     click.echo(f"outage: {'FAILED, ' + str(len(faults)) + ' faults' if faults else 'ok'}")
     if faults:
         sys.exit(1)
+
+
+@soak.command()
+@click.option("--fires", type=click.IntRange(1, 10_000), default=10_000, show_default=True, help="Fire times.")
+@click.option("--processes", type=click.IntRange(1, 100), default=10, show_default=True, help="Janitors at once.")
+@click.option("--speed", type=float, default=50.0, show_default=True, help="How fast the clock runs.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What decides where each of them dies.")
+@store_option
+def schedules(fires: int, processes: int, speed: float, seed: int, store: str) -> None:
+    """Fire one schedule with many janitors, each killed at a point of a fire: each fire time has exactly one job."""
+    from tests.support.schedule_kills import run_kills
+
+    def attempt(url: str) -> list[str]:
+        return run_kills(url, fires=fires, processes=processes, speed=speed, seed=seed, say=click.echo).faults
+
+    on_each(store, attempt)
 
 
 @soak.command()

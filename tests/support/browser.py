@@ -1,4 +1,4 @@
-"""A real browser for tests: one for each test process, a fresh profile for each test.
+"""A real browser for tests: one for each test process, and a page for each test, without cookies.
 
 Owns how a page is opened, what counts as a fault of a page, and how it is looked at: by axe, and as a picture. Where
 the program comes from is in chromium.py.
@@ -77,6 +77,9 @@ class Watch:
     def expect(self, words: str) -> None:
         self._expected.append(words)
 
+    def forget(self) -> None:
+        self._problems, self._expected = [], []
+
     @property
     def problems(self) -> list[str]:
         return [text for text in self._problems if not any(words in text for words in self._expected)]
@@ -100,18 +103,38 @@ def expect_problem(page: Page, words: str) -> None:
 
 
 @contextmanager
-def profile(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A page in a fresh profile, without cookies. Fails at the end if pages of the profile had a fault."""
+def profile(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """A profile, which `page_in` opens pages in. A new one costs as much as three pages: tests share them."""
     settings: dict[str, Any] = {"viewport": WIDE, "locale": "en-GB", "timezone_id": "UTC", "reduced_motion": "reduce"}
     context = browser.new_context(**{**settings, **options})
     context.set_default_timeout(PATIENCE_MS)
-    watch = _watches[context] = Watch(context)
+    _watches[context] = Watch(context)
     try:
-        yield context.new_page()
-        assert not watch.problems, "the page has a fault:\n" + "\n".join(watch.problems)
+        yield context
     finally:
         del _watches[context]
         context.close()
+
+
+@contextmanager
+def page_in(profile: BrowserContext) -> Iterator[Page]:
+    """A new page in a profile, without cookies. Fails at the end if it, or another one beside it, had a fault."""
+    watch = _watches[profile]
+    watch.forget()
+    try:
+        yield profile.new_page()
+        assert not watch.problems, "the page has a fault:\n" + "\n".join(watch.problems)
+    finally:
+        for page in profile.pages:
+            page.close()
+        profile.clear_cookies()
+
+
+@contextmanager
+def page_alone(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a profile of its own."""
+    with profile(browser, **options) as own, page_in(own) as page:
+        yield page
 
 
 @cache
@@ -121,7 +144,17 @@ def _axe_script() -> str:
 
 def axe_clean(page: Page) -> None:
     """Fail if axe finds something serious or critical on the page as it is now."""
-    found = _evaluate(page, f"{_axe_script()};axe.run(document, {{resultTypes: ['violations']}})")
+    _must_be_clean(page, _evaluate(page, f"{_axe_script()};axe.run(document, {{resultTypes: ['violations']}})"))
+
+
+def contrast_clean(page: Page) -> None:
+    """The same about colours alone, on a page that axe has seen: in another theme, nothing else differs."""
+    _must_be_clean(
+        page, _evaluate(page, "axe.run(document, {resultTypes: ['violations'], runOnly: ['color-contrast']})")
+    )
+
+
+def _must_be_clean(page: Page, found: dict[str, Any]) -> None:
     grave = [violation for violation in found["violations"] if violation["impact"] in GRAVE]
     assert not grave, f"axe on {page.url}:\n" + "\n".join(_described(violation) for violation in grave)
 

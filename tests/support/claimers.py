@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onetray.config import EngineConfig
-from onetray.domain.errors import Conflict
+from onetray.domain.errors import Conflict, NotFound
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
@@ -26,7 +26,7 @@ CALM = POLICY.with_(max_attempts=50, lease_s=10.0)
 """Nobody but those who vanish is to lose a lease, however busy the machine is."""
 VANISHING_S = 0.05
 IDLE_S = 0.25
-"""How long a claimer that found nothing waits, unless it is woken: tens of them would keep each other from working."""
+"""How long a claimer that found nothing waits at most. Woken by each commit, tens of them would all claim again."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Claimer:
     def _all_done(self) -> bool:
         if self.engine.store.read_sql("SELECT 1 FROM onetray.task WHERE finished_at IS NULL LIMIT 1"):
             # Somebody else still holds work that may come back.
-            self.engine.wake.wait(self.engine.wake.generation, IDLE_S)
+            time.sleep(self.chance.uniform(0, IDLE_S))
             return False
         return True
 
@@ -148,7 +148,7 @@ class Claimer:
     @staticmethod
     def _refusable(call: Any, *args: Any, **fields: Any) -> None:
         # A refusal is an answer. What counts is what was accepted.
-        with suppress(Conflict):
+        with suppress(Conflict, NotFound):
             call(*args, **fields)
 
 

@@ -74,7 +74,12 @@ def _count(engine: Engine, ledger: Ledger) -> None:
     ledger.write("count", StatisticsCounter(engine.store).count_window())
 
 
+def _set_limit(engine: Engine, ledger: Ledger) -> None:
+    ledger.write("set_limit", engine.set_limit(kind="mail", concurrency=2))
+
+
 STEPS: dict[str, Step] = {
+    "set_limit": _set_limit,
     "submit": _submit,
     "claim": _claim,
     "start": _report("start", lambda t: Start(**t)),

@@ -25,6 +25,7 @@ _PREPARED.set_forkserver_preload(
         "onetray.cli.serve",
         "onetray.cli.worker",
         "onetray.http.server",
+        "onetray.mcp.transports",
         "onetray.store.postgres",
         "onetray.store.sqlite",
         "tests.mcp.agents",

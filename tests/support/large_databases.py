@@ -9,7 +9,7 @@ from __future__ import annotations
 import apsw
 import psycopg
 
-from onetray.domain.lifecycle import BLOCKED, CREATED, FLOW, QUEUED, STAGE, SUCCEEDED, TASK
+from onetray.domain.lifecycle import BLOCKED, CREATED, FLOW, QUEUED, STAGE, SUCCEEDED, TASK, WAITING, WAITING_INPUT
 from onetray.engine import Engine
 from onetray.engine.pending_writes import RUN
 from onetray.store import open_store
@@ -70,6 +70,9 @@ SELECT t.kind, 'key-' || n.i, t.key + n.i, '', {FAR}
 FROM onetray.task AS t CROSS JOIN {{series}} WHERE t.key = :first"""
 _UNIQUE = """INSERT INTO onetray.unique_key (kind, key, job)
 SELECT t.kind, 'key-' || n.i, t.key + n.i FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
+_WINDOWS = """INSERT INTO onetray.submit_window (kind, mode, key, job, opened_at, until_at, replaced)
+SELECT t.kind, 'throttle', 'key-' || n.i, t.key + n.i, 0, 0, 0
+FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
 _LABELS = """INSERT INTO onetray.label (job, name, value, ns)
 SELECT t.key + n.i, 'team', 'a', t.ns FROM onetray.task AS t CROSS JOIN {series} WHERE t.key = :first"""
 _ALIASES = """INSERT INTO onetray.alias (ns, alias, entity, key)
@@ -79,6 +82,13 @@ SELECT :first + n.i, 1, 0, 1, 'info', 'a line' FROM {series}"""
 _PROGRESS = """INSERT INTO onetray.progress (task, at, attempt, done) SELECT :first + n.i, 0, 1, 1 FROM {series}"""
 _LEASES = f"""INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, part)
 SELECT n.i, 1, 'w', CASE WHEN n.i % 50 = 0 THEN n.i ELSE {FAR} END, 60000000, '[]', 0 FROM {{series}}"""
+
+_WAITING = f"""INSERT INTO onetray.waiting (key, ns, state, at)
+SELECT :first + n.i, 1, '{WAITING_INPUT}', n.i FROM {{series}}"""
+_WAITING_STAGES = f"""INSERT INTO onetray.waiting (key, ns, state, at)
+SELECT s.key, s.ns, '{WAITING}', s.key FROM onetray.stage AS s WHERE s.ord = 1"""
+_STATISTICS = f"""INSERT INTO onetray.statistic (ns, span, at, type, bucket, number)
+SELECT 1, 60, CAST(n.i AS bigint) * 60000000, '{TASK.succeed.event}', 0, 1 FROM {{series}}"""
 
 _FLOW_COLUMNS = (
     "key, job, ns, kind, version, sealed, created_at, updated_at, stages, stages_open, succeeded, partial, failed, "
@@ -138,7 +148,7 @@ def fill(url: str, idle: int, events: int = 0) -> int:
     first = _first_task(url)
     last = idle + CLAIMABLE - 1
     parts = [(_READY_TASKS, idle + 1, last), (_READY, idle + 1, last), (_EVENTS, idle + 1, last)]
-    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _LABELS, _ALIASES, _LOGS, _PROGRESS)]
+    parts += [(part, idle + 1, last) for part in (_KEYS, _UNIQUE, _WINDOWS, _LABELS, _ALIASES, _LOGS, _PROGRESS)]
     if idle:
         parts = [(_IDLE, 1, idle), (_DUE, 1, idle), (_EVENTS, 1, min(events, idle)), (_LEASES, 1, LEASES), *parts]
     flows = first + last
@@ -149,6 +159,7 @@ def fill(url: str, idle: int, events: int = 0) -> int:
         ids |= {_BIG_STAGE: "(:big + 1 + n.i)"}
         parts += [(_FLOW_ROWS, 1, FLOWS + 1), (_STAGE_ROWS, 1, 1), (_MEMBERS, 1, 1), (_BIG_STAGE, 1, BIG)]
         parts += [(_DEPENDENCIES, 1, 1), (_CONTEXTS, 1, 1), (_PARENT_EVENTS, 1, 1), (_FLOW_EVENTS, 1, 1)]
+        parts += [(_WAITING, 1, LEASES), (_WAITING_STAGES, 1, 1), (_STATISTICS, 1, LEASES)]
     dialect = "sqlite" if url.startswith("sqlite:") else "postgres"
     texts = [
         part.replace("{series}", _SERIES[dialect].format(first=a, last=b))
@@ -191,7 +202,7 @@ def _run_postgres(url: str, texts: list[str], last: int) -> None:
         connection.execute("SET synchronous_commit = off")
         for table in (
             "task", "ready", "event_batch", "flow_event", "due", "lease", "idempotency", "log", "flow", "stage",
-            "dependency", "context", "unique_key", "label", "alias",
+            "dependency", "context", "unique_key", "submit_window", "label", "alias", "waiting", "statistic",
         ):  # fmt: skip
             # Statistics come when the test wants them.
             connection.execute(f"ALTER TABLE onetray.{table} SET (autovacuum_enabled = false)".encode())

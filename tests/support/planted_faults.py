@@ -163,6 +163,30 @@ ENGINE = (
         look_in=("contract/test_unique_keys.py",),
     ),
     Fault(
+        name="payload-replaced-after-a-claim",
+        harm="A debounced submit replaces the payload of a task that a worker has run before, and its retry differs.",
+        file="engine/submit_windows.py",
+        old="row is not None and row.state == QUEUED and row.fence == 1",
+        new="row is not None and row.state == QUEUED",
+        look_in=("contract/test_submit_windows.py",),
+    ),
+    Fault(
+        name="throttled-for-ever",
+        harm="After its first job, a throttled kind never gets another one.",
+        file="engine/submit_windows.py",
+        old="if window.id is None or window.until_at <= now:",
+        new="if window.id is None:",
+        look_in=("contract/test_submit_windows.py",),
+    ),
+    Fault(
+        name="cancel-of-one-stops-its-batch",
+        harm="A cancel of one task interrupts the handler of all tasks of its batch.",
+        file="worker/attempt_batch.py",
+        old="return None if None in reasons else",
+        new="return None if not any(reasons) else",
+        look_in=("worker/test_batches.py",),
+    ),
+    Fault(
         name="all-failed-is-partial",
         harm="A stage of which every task has failed counts as partly done, and the flow goes on.",
         file="domain/rollup.py",
@@ -293,8 +317,8 @@ SQL = (
         name="paused-queue-claimed-by-kind",
         harm="A worker that names its kinds takes tasks from a paused queue.",
         file="store/sql/task.sql",
-        old="q.paused_at IS NULL)\nORDER BY r.queue, r.kind",
-        new="true)\nORDER BY r.queue, r.kind",
+        old="r.kind = :kind AND {past_breakers} AND {unlimited}",
+        new="r.kind = :kind AND {past_breakers}",
         look_in=("contract/test_breakers.py", "contract/test_claims.py"),
     ),
     Fault(
@@ -883,4 +907,101 @@ OVERVIEW = (
     ),
 )
 
-FAULTS = (*ENGINE, *SQL, *STORE, *LOG, *WORKER, *HTTP, *REMOTE, *CLI_AND_VERIFIER, *OVERVIEW)
+SCHEDULES = (
+    Fault(
+        name="schedule-forgets-what-was-due",
+        harm="Fire times of the old expression that have come are lost when a new one is deployed.",
+        file="engine/schedule_api.py",
+        old="        if row.look_at is not None and row.look_at <= tx.now:\n            return False\n",
+        new="",
+        look_in=("contract/test_schedules.py", "contract/test_schedule_declarations.py"),
+    ),
+    Fault(
+        name="schedule-next-from-now",
+        harm="A late janitor misses fire times: the next one is computed from its own clock.",
+        file="domain/schedule_plan.py",
+        old="for fire_at in chain([first], spec.calendar.after(first)):",
+        new="for fire_at in chain([first], spec.calendar.after(now)):",
+        look_in=("contract/test_schedules.py",),
+    ),
+    Fault(
+        name="schedule-job-without-its-row",
+        harm="A janitor that is killed has submitted a job of which the next one knows nothing: it submits another.",
+        file="engine/schedule_steps.py",
+        old="                _write_fires(tx, row.key, new, by, statement)\n",
+        new="                self._store.write(lambda other: _write_fires(other, row.key, new, by, statement))\n",
+        look_in=("contract/test_schedules.py", "crash/test_kill_schedules.py"),
+    ),
+    Fault(
+        name="schedule-orphaned-at-once",
+        harm="During a deploy, schedules of the old version stop as soon as the first new worker starts.",
+        file="engine/schedule_api.py",
+        old="is_old = tx.now - (row.seen_at or 0) > ORPHAN_S * SECOND",
+        new="is_old = tx.now - (row.seen_at or 0) > 0",
+        look_in=("contract/test_schedule_declarations.py",),
+    ),
+    Fault(
+        name="schedule-overlaps",
+        harm="A job starts although the one before it still runs.",
+        file="domain/schedule_plan.py",
+        old="is_open = bool(running) or made.released is not None",
+        new="is_open = made.released is not None",
+        look_in=("contract/test_schedules.py",),
+    ),
+    Fault(
+        name="schedule-shows-its-payload",
+        harm="Whoever may pause a schedule reads the secrets in its payload.",
+        file="redaction/answers.py",
+        old="return answer if answer.payload is None else replace(answer, payload=HIDDEN)",
+        new="return answer",
+        look_in=("http/test_schedules.py",),
+    ),
+    Fault(
+        name="verifier-blind-to-schedules",
+        harm="The verifier finds nothing wrong with a job that belongs to two fire times.",
+        file="verify/schedules.sql",
+        old="count(*) OVER (PARTITION BY x.job_id) > 1 AS fire_once",
+        new="count(*) OVER (PARTITION BY x.job_id) > 2 AS fire_once",
+        look_in=("contract/test_verify.py",),
+    ),
+)
+
+
+LIMITS = (
+    Fault(
+        name="slot-not-given-back",
+        harm="A task that fails, or is cancelled, keeps its slot: after some of them nothing of the kind runs.",
+        file="engine/pending_writes.py",
+        old="            self._limits.give_back(row)\n",
+        new="",
+        look_in=("contract/test_limits.py",),
+    ),
+    Fault(
+        name="idle-tenant-catches-up",
+        harm="A tenant that was idle for a day then gets every start, until it has had its share of the day.",
+        file="engine/slots.py",
+        old="max(lane.turn, first.get(lane.key) or 0)",
+        new="lane.turn",
+        look_in=("contract/test_fairness.py",),
+    ),
+    Fault(
+        name="new-limit-counts-nothing",
+        harm="A limit that is set while tasks run lets as many more start.",
+        file="engine/limit_rules.py",
+        old="over = rule.what == CONCURRENCY and _count(tx, rule)",
+        new="over = False",
+        look_in=("contract/test_limits.py",),
+    ),
+    Fault(
+        name="limited-tasks-claimed-ahead",
+        harm="A worker holds slots for tasks that it cannot begin, while another worker waits for them.",
+        file="engine/limited_claim.py",
+        old=" or (counters and self._limited_left <= 0)",
+        new="",
+        look_in=("contract/test_limits.py",),
+    ),
+)
+
+FAULTS = (
+    *LIMITS, *ENGINE, *SQL, *STORE, *LOG, *WORKER, *HTTP, *REMOTE, *CLI_AND_VERIFIER, *OVERVIEW, *SCHEDULES,
+)  # fmt: skip

@@ -32,7 +32,7 @@ class PreparedProcess:
         stderr: Path | None = None,
     ) -> None:
         environment = dict(os.environ if env is None else env)
-        self._process = fleet.start(_run_program, words, environment, cwd or Path.cwd(), stdout, stderr)
+        self._process = fleet.start(_run_redirected, words, environment, cwd or Path.cwd(), stdout, stderr)
         assert self._process.pid is not None
         self.pid = self._process.pid
 
@@ -54,13 +54,18 @@ class PreparedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def _run_program(
+def _run_redirected(
     words: tuple[str, ...], env: dict[str, str], cwd: Path, stdout: Path | None, stderr: Path | None
 ) -> None:
     _redirect(0, Path(os.devnull), os.O_RDONLY)
     for number, path in ((1, stdout), (2, stderr)):
         if path is not None:
             _redirect(number, path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    run_program(words, env, cwd)
+
+
+def run_program(words: tuple[str, ...], env: dict[str, str], cwd: Path) -> None:
+    """Run a module as a program in this process, which was forked for it; or what follows `-c`."""
     # Under nohup it would be ignored, and with the tests the programs that they start.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     multiprocessing.current_process().daemon = False  # It may have children of its own.
@@ -69,7 +74,11 @@ def _run_program(
     os.chdir(cwd)
     sys.argv = list(words)
     try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        if words[0] == "-c":
+            del sys.argv[1]
+            exec(words[1], {"__name__": "__main__"})
+        else:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onetray.domain.clock import VirtualClock
+from onetray.domain.limits import Concurrency
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
@@ -20,7 +23,11 @@ def fill(engine: Engine, clock: VirtualClock) -> None:
         policy = TIMED if name in ("pruned", "running") else Policy(lease_s=1) if name == "expired" else LONG
         key = "k" if name == "keyed" else None
         most = 1 if name == "exhausted" else None
-        named = {"unique_key": "u", "alias": "q", "labels": {"team": "a", "tier": "b"}} if name == "quick" else {}
+        named: dict[str, Any] = (
+            {"unique_key": "u", "alias": "q", "labels": {"team": "a", "tier": "b"}} if name == "quick" else {}
+        )
+        if name == "queued":
+            named["throttle_s"] = HOUR
         _submit(engine, name, policy=policy, idempotency_key=key, max_attempts=most, **named)
     _submit(engine, "delayed", policy=LONG, delay_s=HOUR)
     _submit(engine, "timed", policy=TIMED)
@@ -32,6 +39,15 @@ def fill(engine: Engine, clock: VirtualClock) -> None:
     _end(engine)
     _wait(engine, clock)
     _hold(engine)
+    _limit(engine)
+
+
+def _limit(engine: Engine) -> None:
+    """Of two tasks under a limit, one is held, and one waits. In a namespace of their own: a limit marks its queues."""
+    engine.configure("mail", LONG.with_(concurrency=(Concurrency(1, key="tenant"),)), namespace="limited")
+    for name in ("slotted", "laned"):
+        engine.submit("mail", {"tenant": "a"}, correlation_id=name, namespace="limited")
+    engine.claim(worker="worker-of-slotted", limit=2, namespace="limited")
 
 
 def _submit(engine: Engine, name: str, **fields: object) -> str:

@@ -21,7 +21,7 @@ from onetray.engine import Engine
 STATES = (QUEUED, ASSIGNED, RUNNING, BLOCKED, WAITING_INPUT, SUCCEEDED, FAILED, CANCELLED, DEAD_LETTERED)
 TABLES = (
     "namespace", "queue", "kind", "policy", "task", "ready", "lease", "due", "event", "idempotency", "dead_letter",
-    "log", "progress", "checkpoint", "label", "unique_key", "alias",
+    "log", "progress", "checkpoint", "label", "unique_key", "submit_window", "alias",
 )  # fmt: skip
 OTHER_TABLES = ("flow", "stage", "dependency", "context", "worker", "breaker", "declared_flow")
 UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"

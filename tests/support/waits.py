@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 LOOK_EVERY_S = 0.005
-MOST_BETWEEN_LOOKS_S = 0.05
+MOST_BETWEEN_LOOKS_S = 0.1
 
 
 class WaitedTooLong(AssertionError):

@@ -17,7 +17,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
-from onetray import Onetray, ctx
+from onetray import BatchItem, Onetray, ctx
 from tests.support.fleet import Ledger
 from tests.support.waits import hold_thread, wait_until
 
@@ -70,6 +70,30 @@ def alone(ledger: str, until: str) -> int:
     wait_until(lambda: os.path.exists(until), LONG_S)
     helper.kill()
     return ctx.attempt
+
+
+@app.task(batch=3, batch_s=LONG_S, **QUICK)
+def bundle(items: list[BatchItem[dict[str, str]]]) -> list[int]:
+    """Say which tasks began together, and last until a file is there."""
+    return _last_together(items)
+
+
+@app.task(isolation="process", batch=3, batch_s=LONG_S, **PATIENT)
+def bundle_alone(items: list[BatchItem[dict[str, str]]]) -> list[int]:
+    """The same in a process of its own. It logs for each task, and stores what it would go on from."""
+    for n, item in enumerate(items):
+        item.ctx.log("looked at", n=n)
+        item.ctx.checkpoint(n)
+    if items[0].payload.get("how") == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _last_together(items)
+
+
+def _last_together(items: list[BatchItem[dict[str, str]]]) -> list[int]:
+    payload = items[0].payload
+    Ledger(payload["ledger"]).write("began", os.getpid(), *(item.ctx.id for item in items))
+    wait_until(lambda: os.path.exists(payload["until"]), LONG_S)
+    return [item.ctx.attempt for item in items]
 
 
 @app.task(isolation="process", **QUICK)

@@ -82,7 +82,7 @@ def test_a_claim_answered_late_keeps_its_tasks_when_one_of_them_was_cancelled_me
             # The first and the last: a heartbeat may be sent for either.
             for job in (jobs[0], jobs[2]):
                 job.cancel(hard=True)
-            worker._claimer._accept_all(claimed, time.monotonic(), repeated=True)
+            worker._claimers[0]._accept_all(claimed, time.monotonic(), repeated=True)
         finally:
             gate.set()
         assert jobs[1].wait(WAIT_S) == "succeeded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -257,3 +258,24 @@ def test_tasks_of_queues_that_are_not_claimed_are_named(either_app: Onetray, cap
     with caplog.at_level("INFO", "onetray.worker"), either_app.worker():
         pass
     assert "do not run here: to run them, pass --queues default,mail" in caplog.text
+
+
+def test_a_worker_logs_which_of_its_limits_an_operator_has_changed(
+    app: Onetray, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.task(kind="send", concurrency=3)(lambda: None)
+    app.task(kind="sync", rate="10/s")(lambda: None)
+    app.limit(queue="default", concurrency=10)
+    caplog.set_level(logging.INFO, "onetray.worker")
+    with app.worker():
+        pass
+    assert "has set it in place of" not in caplog.text
+    changed = app.engine.set_limit(kind="send", concurrency=7, by="ann")
+    app.engine.set_limit(queue="default", concurrency=1, by="ann")
+    app.engine.set_limit(kind="other", concurrency=1, by="ann")
+    with app.worker():
+        pass
+    assert "the concurrency of kind send is 7 at once: ann has set it in place of 3 at once; " in caplog.text
+    assert f"`onetray limits reset {changed}` returns to that" in caplog.text
+    assert "the concurrency of queue default is 1 at once: ann has set it in place of 10 at once" in caplog.text
+    assert caplog.text.count("has set it in place of") == 2

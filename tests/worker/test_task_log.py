@@ -11,6 +11,7 @@ import pytest
 from onetray import Onetray, TaskError, __version__, ctx
 from onetray.log_format import JsonLines, TextLines
 from onetray.worker.task_log import LINES_PER_S, LineBudget, TaskLog
+from tests.support.waits import wait_until
 
 WAIT_S = 60.0
 
@@ -111,7 +112,7 @@ def test_a_retry_is_logged_with_its_time(either_app: Onetray, log: pytest.LogCap
 
     job = later.submit()
     with either_app.worker() as worker:
-        next(state for state in job.states(timeout_s=WAIT_S) if job.view().attempts == 1 and state == "queued")
+        wait_until(lambda: (task := job.view()).attempts == 1 and task.state == "queued")
         worker.stop()
     message = line(log, "failed").getMessage()
     assert "; it is retried in 3600.0 s, at 20" in message

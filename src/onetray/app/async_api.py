@@ -105,6 +105,7 @@ class AsyncJob(Generic[R]):
 
     def __init__(self, job: Job[R]) -> None:
         self.job, self.app, self.id, self.entity, self.repeated = job, job.app, job.id, job.entity, job.repeated
+        self.window = job.window
 
     def __repr__(self) -> str:
         return repr(self.job)

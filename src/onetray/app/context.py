@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from onetray.domain.errors import OnetrayError, TaskCancelled, WaitForInput
 from onetray.domain.redactor import HIDDEN, Redactor, in_flow
+from onetray.domain.schedule import fire_time_of
 
 if TYPE_CHECKING:
     from onetray.app.job import Job
@@ -128,6 +129,14 @@ class TaskContext:
     @property
     def correlation_id(self) -> str:
         return self._assignment.correlation_id
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The fire time of the schedule that this job comes from, the same on every attempt, retry and redrive.
+
+        None if it comes from none. Tasks of a flow, and those that a handler submits, have that of their origin.
+        """
+        return fire_time_of(self.correlation_id)
 
     @property
     def trace(self) -> str | None:

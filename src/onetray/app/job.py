@@ -24,7 +24,7 @@ R = TypeVar("R")
 class Job(Generic[R]):
     """One submitted task or flow. It caches nothing: every call reads the database."""
 
-    __slots__ = ("_load", "app", "entity", "id", "repeated")
+    __slots__ = ("_load", "app", "entity", "id", "repeated", "window")
 
     def __init__(
         self,
@@ -33,10 +33,13 @@ class Job(Generic[R]):
         entity: str = "task",
         load: Callable[[Any], R] | None = None,
         repeated: bool = False,
+        window: str | None = None,
     ) -> None:
         self.app, self.id, self.entity, self._load = app, id, entity, load
         self.repeated = repeated
-        """Whether the submit returned an existing job with the same idempotency or unique key."""
+        """Whether the submit returned an existing job: with the same idempotency or unique key, or by `window`."""
+        self.window = window
+        """`debounced` if the submit has replaced the payload of a job that waits, `throttled` if it created none."""
 
     def __repr__(self) -> str:
         return f"<job {self.id}>"

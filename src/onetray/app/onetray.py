@@ -19,11 +19,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from onetray.app.job import Job, job_by_id
-from onetray.app.rules import FlowRules, Options, TaskRules, WorkerRules, known
+from onetray.app.rules import BatchRules, FlowRules, Options, ScheduleRules, TaskRules, WorkerRules, known
 from onetray.app.tasks import TaskDefinition, declare
 from onetray.config import Limits, hide_password, plain_url
 from onetray.domain.checks import text
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, Unavailable, short_repr
+from onetray.domain.limits import Limit, limits_of_queue
 from onetray.domain.verbs import SubmitMany
 from onetray.engine import Engine
 from onetray.engine.api import EngineApi
@@ -32,6 +33,7 @@ from onetray.settings import load
 if TYPE_CHECKING:
     from onetray.app.async_api import AsyncOnetray
     from onetray.app.flows import FlowDefinition
+    from onetray.app.schedules import DeclaredSchedule
     from onetray.config import EngineConfig
     from onetray.domain.clock import Clock
     from onetray.domain.commands import Command, Submit
@@ -56,10 +58,12 @@ class Onetray:
         config: EngineConfig | None = None,
         clock: Clock | None = None,
         token: str | None = None,
+        name: str = "default",
     ) -> None:
         """What is None comes from the environment (ONETRAY_DATABASE, …), from onetray.toml, or is the default.
 
-        `database` may be a server's URL (http://host:8321); its `token` defaults to ONETRAY_TOKEN.
+        `database` may be a server's URL (http://host:8321); its `token` defaults to ONETRAY_TOKEN. Apps that share a
+        namespace need a `name` each if they have schedules.
         """
         if database is not None and not database:
             raise StoreError("the database is empty: pass a URL such as sqlite:///jobs.db, or nothing for the default")
@@ -69,6 +73,9 @@ class Onetray:
         self._config = config or settings.engine
         self.tasks: dict[str, TaskDefinition[Any, Any]] = {}
         self.flows: dict[str, FlowDefinition[Any, Any]] = {}
+        self.name = text(name, "name", Limits().name_chars)
+        self.schedules: dict[str, DeclaredSchedule] = {}
+        self.queue_limits: dict[tuple[str, str], Limit] = {}
         self.lifespan_of: Callable[[], Any] | None = None
         self.hooks: dict[str, list[Callable[..., Any]]] = {"before": [], "after": [], "on_error": []}
         self._to_include: list[str] = []
@@ -87,12 +94,16 @@ class Onetray:
     @overload
     def task(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
     @overload
+    def task(self, /, **rules: Unpack[BatchRules]) -> _DeclareBatch: ...
+    @overload
     def task(self, /, **rules: Unpack[TaskRules]) -> _Declare: ...
     def task(self, function: Any = None, /, **rules: Any) -> Any:
         """Declare a function as a task: `@app.task`, or with rules `@app.task(queue="mail", retries=3, timeout_s=60)`.
 
         The rules are `kind`, `queue`, `isolation`, `retries`, and every field of Policy. `retry_on` and `no_retry_on`
-        take exception classes, which include their subclasses, or names of classes.
+        take exception classes, which include their subclasses, or names of classes. With `cron`, and `timezone`, or
+        `every_s`, it has a schedule with the name of its kind: see `schedule`. `debounce_s` and `throttle_s` merge
+        submits (docs/debounce.md); with `batch`, a handler gets a list of tasks (docs/worker.md).
         """
         if function is not None:
             if not callable(function):
@@ -100,8 +111,16 @@ class Onetray:
                     f"{short_repr(function)} is no function: to name a task, write @app.task(kind=…)", field="function"
                 )
             return self.register(declare(self, function))
-        known(rules, TaskRules, "setting", "a task")
-        return lambda function: self.register(declare(self, function, **rules))
+        known(rules, BatchRules, "setting", "a task")
+        times = {name: rules.pop(name) for name in ("cron", "every_s", "timezone") if name in rules}
+
+        def register(function: Any) -> Any:
+            task: TaskDefinition[Any, Any] = self.register(declare(self, function, **rules))
+            if times:
+                self.schedule(task.kind, task=task, **times)
+            return task
+
+        return register
 
     def register(self, task: TaskDefinition[P, R]) -> TaskDefinition[P, R]:
         """Add a declared task to the app: `@app.task` and `@flow.stage` do this."""
@@ -134,6 +153,37 @@ class Onetray:
             raise InvalidInput(f"the flow {name!r} is declared twice", field="name")
         self.flows[name] = new = FlowDefinition(self, name, config, results, **rules)
         return new
+
+    def schedule(
+        self,
+        name: str,
+        *,
+        task: TaskDefinition[Any, Any] | FlowDefinition[Any, Any] | str,
+        payload: Any = None,
+        **rules: Unpack[ScheduleRules],
+    ) -> None:
+        """Declare a schedule: submit a task with these arguments, or a flow with this config, at certain times.
+
+        `app.schedule("report", task=report, payload={"days": 7}, cron="0 7 * * mon", timezone="Europe/Berlin")`, or
+        `every_s=600`. Workers of the app register it when they start. A schedule that is no longer in the code is
+        shown as orphaned, and not fired.
+        """
+        from onetray.app.schedules import declare_schedule
+
+        if text(name, "name", Limits().name_chars) in self.schedules:
+            raise InvalidInput(f"the schedule {name!r} is declared twice", field="name")
+        self.schedules[name] = declare_schedule(self, name, task, payload, **rules)
+
+    def limit(
+        self, *, queue: str, concurrency: int | None = None, rate: str | None = None, smooth: bool = False
+    ) -> None:
+        """Limit a queue, over all workers: how many tasks run at once, or start within a period (`"100/m"`).
+
+        `smooth` spreads the starts over the period. Limits of tasks are rules of `@app.task`: see docs/limits.md.
+        """
+        text(queue, "queue", Limits().name_chars)
+        for what in limits_of_queue(queue, concurrency, rate, smooth):
+            self.queue_limits[queue, what.what] = what
 
     def include(self, *modules: str) -> None:
         """Name modules that declare tasks and flows of this app: `app.include("shop.tasks")`.
@@ -267,6 +317,8 @@ class Onetray:
         self, task: str | TaskDefinition[Any, Any], /, payload: dict[str, Any] | None = None, **options: Unpack[Options]
     ) -> Job[Any]:
         """Submit a task, or the task of a kind, with its arguments as a dict. The options are those of `Options`."""
+        if not isinstance(payload, dict | None):
+            raise InvalidInput(f"the payload must be a dict of arguments, not {short_repr(payload)}", field="payload")
         return self.definition(task).options(**options).submit(**(payload or {}))
 
     def definition(self, task: str | TaskDefinition[Any, R]) -> TaskDefinition[Any, R]:
@@ -328,7 +380,7 @@ class Onetray:
         """The job of a submit. Raises the verdict's error."""
         receipt = verdict.unwrap()
         if isinstance(of, TaskDefinition):
-            return Job(self, receipt.id, "task", of.signature.result, receipt.repeated)
+            return Job(self, receipt.id, "task", of.signature.result, receipt.repeated, receipt.window)
         return Job(self, receipt.id, "flow", of.result, receipt.repeated)
 
     def worker(self, **settings: Unpack[WorkerRules]) -> Worker:
@@ -349,3 +401,7 @@ if TYPE_CHECKING:
         def __call__(self, function: Callable[P, Awaitable[R]], /) -> TaskDefinition[P, R]: ...
         @overload
         def __call__(self, function: Callable[P, R], /) -> TaskDefinition[P, R]: ...
+
+    class _DeclareBatch(Protocol):
+        # Its submits take one item, or the fields of one: not the list that the function takes.
+        def __call__(self, function: Callable[[list[Any]], Any], /) -> TaskDefinition[..., Any]: ...

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from onetray.domain.errors import InvalidInput
+from onetray.domain.limits import Concurrencies, Rates
 
 if TYPE_CHECKING:
     from onetray.app.flows import StageDefinition
@@ -46,6 +47,13 @@ class PolicyRules(TypedDict, total=False):
     breaker_window_s: float
     breaker_open_s: float
     redact: Sequence[str]
+    concurrency: Concurrencies
+    """How many tasks of the kind run at once, over all workers: `5`, or `Concurrency(3, key="tenant")` for each
+    value of a key in the payload; or a list of these."""
+    rate: Rates
+    """How many start within a period: `"100/m"`, or `Rate(100, per_s=60, key="tenant", smooth=True)`."""
+    fair_by: str | None
+    """The path of a value in the payload: tasks with different values take turns."""
 
 
 class SharedRules(PolicyRules, total=False):
@@ -60,8 +68,57 @@ class SharedRules(PolicyRules, total=False):
 class TaskRules(SharedRules, total=False):
     """Rules of `@app.task`."""
 
+    debounce_s: float
+    debounce_key: str
+    """The argument, as a dotted path, that tells debounced submits apart. By default all submits of the task share one
+    job."""
+    debounce_max_s: float
+    throttle_s: float
+    throttle_key: str
+    """The argument, as a dotted path, that tells throttled submits apart."""
+
     kind: str
     """The name of the task's type in the database; by default the function's name."""
+    cron: str
+    """Submit it at these times, without arguments: a schedule with the name of its kind. See `app.schedule`."""
+    every_s: float
+    timezone: str
+
+
+class ScheduleRules(TypedDict, total=False):
+    """Rules of `app.schedule`: see docs/schedules.md."""
+
+    cron: str
+    """A cron expression: minute, hour, day of the month, month, day of the week."""
+    every_s: float
+    """The seconds between two fire times. Set this or `cron`."""
+    timezone: str
+    """The time zone of the cron expression, as Europe/Berlin. Default: UTC."""
+    catch_up: Literal["skip", "last", "all"]
+    """What to do with fire times that have passed while no janitor ran."""
+    catch_up_s: float
+    """Fire times that are older than this are skipped."""
+    overlap: Literal["allow", "skip", "queue_one", "cancel_running"]
+    """What to do at a fire time while a job of an earlier one is open."""
+    jitter_s: float
+    """Delay each fire by up to this."""
+    starts_at: datetime | int
+    ends_at: datetime | int
+    pause_after_failures: int
+    """Pause the schedule after this many failed jobs in a row."""
+    queue: str
+    priority: int
+    max_attempts: int
+    labels: dict[str, str]
+
+
+class BatchRules(TaskRules, total=False):
+    """Rules of `@app.task` for a handler that gets many tasks at once."""
+
+    batch: Required[int]
+    """How many tasks one call gets at most."""
+    batch_s: float
+    """How long the first task of a call waits for others: 1 s by default."""
 
 
 class StageRules(SharedRules, total=False):
@@ -98,6 +155,11 @@ class Options(TypedDict, total=False):
     max_attempts: int
     idempotency_key: str
     unique_key: str
+    debounce_s: float | None
+    debounce_key: str
+    debounce_max_s: float
+    throttle_s: float | None
+    throttle_key: str
     alias: str
     labels: dict[str, str]
     metadata: Any
@@ -169,11 +231,11 @@ def _hint(name: str, rules: Any, what: str, of: str) -> str:
     names, meant = rules.__annotations__, OTHER_ENGINES.get(name, name)
     if meant in names:
         return f": use {meant!r}"
-    if rules is TaskRules and meant in Options.__annotations__:
+    if rules in (TaskRules, BatchRules) and meant in Options.__annotations__:
         return f": it is an option of a submit: task.options({meant}=…).submit(…)"
     if rules in (StageRules, FlowRules) and meant in FlowOptions.__annotations__:
         return f": it is an option of a submit: flow.submit(config, {meant}=…)"
-    if rules is Options and meant in TaskRules.__annotations__:
+    if rules is Options and meant in BatchRules.__annotations__:
         return f": it is a setting of the task: @app.task({meant}=…)"
     if close := get_close_matches(name, names, 1):
         return f": did you mean {close[0]!r}?"

@@ -55,13 +55,7 @@ class Signature:
         checked = self._checked(arguments, adapter)
         if self._plain and all(type(value) in _PLAIN for value in checked.values()):
             return dict(checked)
-        try:
-            return dict(_as_json(checked, adapter))
-        except Exception as e:
-            # Validation accepts any value for an argument without a precise type.
-            raise InvalidInput(
-                f"{self.name}: an argument cannot be encoded as JSON: {validation_message(e)}", field="payload"
-            ) from e
+        return dict(as_json_values(self.name, checked, adapter))
 
     def payloads(self, calls: list[Any]) -> list[dict[str, Any]] | None:
         """The payloads of many calls at once; None if any call is unusual or invalid: `payload` then says why."""
@@ -114,8 +108,13 @@ class Signature:
         try:
             return adapter.validate_python(arguments)
         except Exception as e:
-            takes = ", ".join(str(p) for p in self.parameters.values()) or "no arguments"
-            raise InvalidInput(f"{self.name}: {validation_message(e)}. It takes {takes}", field=_first_field(e)) from e
+            raise InvalidInput(
+                f"{self.name}: {validation_message(e)}. It takes {self._takes}", field=_first_field(e)
+            ) from e
+
+    @property
+    def _takes(self) -> str:
+        return ", ".join(str(p) for p in self.parameters.values()) or "no arguments"
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -203,6 +202,17 @@ def _is_plain(value: Any, declared: Any) -> bool:
     """Whether a value surely has the declared type and is its own JSON value, so that pydantic is not needed."""
     # A str that is not ASCII may have lone surrogates, which UTF-8 cannot encode.
     return type(value) is declared and (declared is not str or value.isascii())
+
+
+def as_json_values(name: str, checked: Any, adapter: Any) -> Any:
+    """Checked arguments as JSON values."""
+    try:
+        return _as_json(checked, adapter)
+    except Exception as e:
+        # Validation accepts any value for an argument without a precise type.
+        raise InvalidInput(
+            f"{name}: an argument cannot be encoded as JSON: {validation_message(e)}", field="payload"
+        ) from e
 
 
 def _as_json(value: Any, adapter: Any) -> Any:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 import orjson
 
 from onetray import otel
+from onetray.app.batch import BatchLimits, BatchSignature, batch_limits
 from onetray.app.context import TaskContext, current
 from onetray.app.rules import Options, error_classes, error_names, known
 from onetray.app.signature import Signature
+from onetray.app.window_rules import RULES, WindowRules
 from onetray.config import Limits
 from onetray.domain.checks import text
 from onetray.domain.clock import SECOND
@@ -35,7 +37,7 @@ R = TypeVar("R")
 
 ASYNC, THREAD, PROCESS = "async", "thread", "process"
 ISOLATION = (ASYNC, THREAD, PROCESS)
-_SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "alias", "labels", "connection"})
+_SINGLE_ONLY = frozenset({"idempotency_key", "unique_key", "alias", "labels", "connection", "debounce_s", "throttle_s"})
 """Options that need a separate command for each call."""
 OTHER_ENGINES_METHODS = frozenset({
     "apply", "apply_async", "call_local", "defer", "defer_async", "delay", "enqueue", "s", "schedule", "send",
@@ -69,6 +71,11 @@ class TaskDefinition(Generic[P, R]):
     retry_on: tuple[type[BaseException], ...] = ()
     no_retry_on: tuple[type[BaseException], ...] = ()
     """The classes among the errors of its rules: a worker compares these with subclasses, a policy has only names."""
+
+    window: WindowRules | None = None
+    """Whether its submits are debounced or throttled."""
+    batch: BatchLimits | None = None
+    """Of a task whose handler gets a list of tasks: its signature is a BatchSignature."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function directly, without the engine."""
@@ -115,7 +122,7 @@ class TaskDefinition(Generic[P, R]):
 
     def _differs_only_in_payload(self) -> bool:
         """Whether all calls share everything else. Each child has its own idempotency key, so children do not."""
-        return current.get() is None and not _SINGLE_ONLY & self.submit_options.keys()
+        return current.get() is None and self.window is None and not _SINGLE_ONLY & self.submit_options.keys()
 
     @property
     def aio(self) -> AsyncTask[P, R]:
@@ -130,6 +137,8 @@ class TaskDefinition(Generic[P, R]):
     def command(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submit:
         payload = self.signature.payload(args, kwargs)
         fields = self._fields()
+        if self.window is not None:
+            self.window.add_to(fields, payload)
         inherit(fields, self.kind, payload)
         return self._submit(payload, fields)
 
@@ -205,9 +214,13 @@ def declare(
         if type(retries) is not int or retries < 0:
             raise InvalidInput(f"{name}: retries must be a whole number, 0 or more", field="retries")
         policy["max_attempts"] = retries + 1
-    signature = Signature(function, name, types)
+    batch = batch_limits(name, policy.pop("batch", None), policy.pop("batch_s", None))
+    signature = Signature(function, name, types) if batch is None else BatchSignature(function, name)
+    arguments = list(signature.parameters) if batch is None else None
+    window = WindowRules(name, {rule: policy.pop(rule, None) for rule in RULES}, arguments)
     return TaskDefinition(
         app, function, name, queue, _policy(policy), isolation, signature, binding=binding,
+        window=window or None, batch=batch,
         retry_on=error_classes(policy, "retry_on"), no_retry_on=error_classes(policy, "no_retry_on"),
     )  # fmt: skip
 

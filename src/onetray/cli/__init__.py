@@ -31,7 +31,7 @@ Exit codes:
   1  a check failed: a broken rule, a missing migration, a job that failed
   2  wrong usage or invalid input
   3  the database or the server cannot be reached or is not set up
-  4  no such job, stage, task, flow, queue or token
+  4  no such job, stage, task, flow, queue, limit or token
   5  the lifecycle does not allow this now
   6  not permitted: by the token, or to anybody but the approver
 """
@@ -49,10 +49,12 @@ COMMANDS = {
     "flows": "onetray.cli.flows",
     "jobs": "onetray.cli.jobs",
     "lifecycle": "onetray.cli.lifecycle",
+    "limits": "onetray.cli.limits",
     "mcp": "onetray.cli.mcp",
     "migrate": "onetray.cli.database",
     "prune": "onetray.cli.database",
     "queues": "onetray.cli.queues",
+    "schedules": "onetray.cli.schedules",
     "serve": "onetray.cli.serve",
     "shell": "onetray.cli.shell",
     "stages": "onetray.cli.stages",
@@ -80,10 +82,12 @@ SUMMARIES = {
     "flows": "List declared flows; show, submit and forget one.",
     "jobs": "List, inspect, watch, cancel, pause, resume, retry and delete jobs.",
     "lifecycle": "Print the states and transitions of a lifecycle.",
+    "limits": "List limits, change them live, set weights.",
     "mcp": "Serve the tools for agents over stdio (MCP).",
     "migrate": "Bring the database's schema up to date.",
     "prune": "Delete old jobs permanently.",
     "queues": "List queues; pause and resume one.",
+    "schedules": "Add, list, explain, pause, trigger and backfill schedules.",
     "serve": "Serve the API.",
     "shell": "Open a Python shell with the app and its engine.",
     "stages": "List the stages of a flow; approve, reject, skip or cancel one.",

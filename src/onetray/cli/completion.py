@@ -80,9 +80,22 @@ def complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return _complete(ctx, incomplete, lambda engine, ns: [(kind, "") for kind in engine.kinds(namespace=ns)])
 
 
+def complete_limits(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ids of limits."""
+    return _complete(
+        ctx,
+        incomplete,
+        lambda engine, ns: [(str(x.id), f"{x.name}, {x.numbers}") for x in engine.limits(namespace=ns, limit=MOST)],
+    )
+
+
 def complete_flows(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of declared flows."""
     return _complete(ctx, incomplete, lambda engine, ns: [(f.name, "") for f in engine.declared_flows(namespace=ns)])
+
+
+def complete_schedules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _complete(ctx, incomplete, lambda engine, ns: [(s.name, s.state) for s in engine.schedules(namespace=ns)])
 
 
 def complete_states(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -53,8 +53,11 @@ def jsonable(value: Any) -> Any:
     """Entities as JSON values: fields by name, times as ISO 8601 in UTC. Users' values (payload, …) are unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = [(f.name, getattr(value, f.name)) for f in fields(value)]
-        actions = {"actions": list(value.actions)} if hasattr(value, "actions") else {}
-        return {name: _field(name, v) for name, v in pairs if name not in ("key", "actor", "not_now")} | actions
+        if not hasattr(value, "actions"):
+            return {name: _field(name, v) for name, v in pairs if name != "key"}
+        # Who reads it and what is refused are only for its actions.
+        shown = {name: _field(name, v) for name, v in pairs if name not in ("key", "actor", "not_now")}
+        return shown | {"actions": list(value.actions)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _field(name, v) for name, v in value._asdict().items()}
     if isinstance(value, list | tuple):

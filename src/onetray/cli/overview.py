@@ -67,7 +67,7 @@ def audit(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """List who did what: pauses, approvals, answers, cancels, redrives, retries, changed priorities, deletions.
+    """List who did what: pauses, limits, approvals, answers, cancels, redrives, retries, changed priorities, deletions.
 
     Actions about a job are listed as long as the job exists.
     """
@@ -87,7 +87,7 @@ def audit(
 
 
 def _as_json(event: Event, count: int) -> dict[str, Any]:
-    return {"count": count, "actor": event.actor, **jsonable(event)}
+    return {"count": count, **jsonable(event)}
 
 
 def _actions(engine: EngineApi, limit: int, filters: dict[str, Any]) -> list[tuple[Event, int]]:

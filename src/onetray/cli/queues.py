@@ -29,7 +29,8 @@ def queues() -> None:
 def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
     """List the queues.
 
-    Workers can claim ready tasks now and delayed tasks later. Held tasks are claimed or running.
+    Workers can claim ready tasks now, but for those that limits hold back, and delayed tasks later. Held tasks are
+    claimed or running.
     """
     with opened(database) as engine:
         depths, now = engine.queues(namespace=namespace, limit=limit), engine.now()
@@ -37,10 +38,10 @@ def list_(limit: int, database: str, namespace: str, as_json: bool) -> None:
         print_json_list("queues", depths, limit)
         return
     print_table(
-        ("queue", "ready", "delayed", "held", "oldest ready", "paused"),
+        ("queue", "ready", "limited", "delayed", "held", "oldest ready", "paused"),
         [
             (
-                q.name, f"{q.ready:,}", f"{q.delayed:,}", f"{q.held:,}",
+                q.name, f"{q.ready:,}", f"{q.limited:,}", f"{q.delayed:,}", f"{q.held:,}",
                 "" if q.oldest_ready_at is None else duration(max(now - q.oldest_ready_at, 0)),
                 "" if q.paused_at is None else f"by {q.paused_by}, {moment(q.paused_at, now)}",
             )

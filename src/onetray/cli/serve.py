@@ -60,7 +60,7 @@ def serve(database: str, no_janitor: bool, **options: Any) -> None:
     that does not exist is created and migrated. Other options come from the settings: see `onetray config`.
     """
     settings = _settings(options)
-    server = _server()
+    server = server_module()
     with opened_database(database, create=True) as engine:
         if not no_janitor:
             engine.janitor(retention_s=settings.retention_s).start()
@@ -100,7 +100,7 @@ def up(
     settings = _settings({**options, "app": path, "queues": names})
     if settings.app is None:
         raise BadInput("no app: pass --app module:app, or set app in the settings. --example runs an example")
-    server = _server()
+    server = server_module()
     from onetray.worker import Worker
 
     app, warnings = use_app(settings.app, database, namespace)
@@ -133,7 +133,7 @@ def _settings(options: dict[str, Any]) -> Settings:
     return load({**options, **http_options}).settings
 
 
-def _server() -> ModuleType:
+def server_module() -> ModuleType:
     """Import http/server.py, which needs the extra `server`."""
     try:
         from onetray.http import server

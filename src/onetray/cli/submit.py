@@ -5,7 +5,7 @@ Owns the syntax of arguments. With --app, the app checks them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -37,6 +37,11 @@ DEFAULT_QUEUE = "default"
 @click.option("--delay", metavar="AGE", type=age, help="Wait this long before it may run: 90s, 15m, 2h, 3d.")
 @click.option("--idempotency-key", metavar="KEY", help="A repeated submit with this key returns the same job.")
 @click.option("--unique-key", metavar="KEY", help="At most one job with this key is open at a time.")
+@click.option("--debounce", metavar="AGE", type=age, help="Run after this long without another submit of this kind.")
+@click.option("--debounce-key", metavar="KEY", help="With --debounce: only submits with this key count.")
+@click.option("--debounce-max", metavar="AGE", type=age, help="With --debounce: wait no longer than this.")
+@click.option("--throttle", metavar="AGE", type=age, help="For this long, submits of this kind return this job.")
+@click.option("--throttle-key", metavar="KEY", help="With --throttle: only submits with this key count.")
 @click.option("--alias", metavar="TEXT", help="An id of your own, unique in the namespace.")
 @click.option("--label", "labels", metavar="NAME=VALUE", type=label, multiple=True, help="A label. May be repeated.")
 @click.option("--metadata", type=json_value, metavar="JSON", help="JSON that is stored with the job and shown.")
@@ -60,6 +65,9 @@ def submit(
     With --wait it exits with 0 if the job succeeded and with 1 otherwise.
     """
     fields: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in ("debounce", "debounce_max", "throttle"):
+        if name in fields:
+            fields[f"{name}_s"] = fields.pop(name)
     if delay is not None:
         fields["delay_s"] = delay
     if labels:
@@ -74,16 +82,33 @@ def submit(
             _check_kind(engine, path, app, kind, namespace)
         if app is None and "queue" not in fields:
             _warn_of_other_queue(engine, kind, namespace)
-        id_, entity, repeated = _submit(engine, app, kind, body, namespace, fields)
+        submitted = _submit(engine, app, kind, body, namespace, fields)
         if wait:
             from onetray.cli.wait import wait_for_end
 
-            if not wait_for_end(engine, id_, entity, namespace, timeout, as_json):
+            if not wait_for_end(engine, submitted.id, submitted.entity, namespace, timeout, as_json):
                 click.get_current_context().exit(CHECK_FAILED)
         elif as_json:
-            print_json({"id": id_, "entity": entity, "repeated": repeated})
+            print_json(submitted._asdict())
         else:
-            click.echo(f"{id_}{' (already submitted)' if repeated else ''}")
+            click.echo(f"{submitted.id}{_remark(submitted)}")
+
+
+class Submitted(NamedTuple):
+    """The job of a submit, and whether it existed already."""
+
+    id: str
+    entity: str
+    repeated: bool
+    window: str | None = None
+
+
+def _remark(submitted: Submitted) -> str:
+    if submitted.window == "throttled":
+        return " (throttled: an earlier submit created this job)"
+    if submitted.window == "debounced":
+        return " (debounced: the payload of this job was replaced)"
+    return " (already submitted)" if submitted.repeated else ""
 
 
 def _app(path: str, engine: EngineApi, database: str, namespace: str) -> Onetray:
@@ -144,20 +169,22 @@ def _nearest(kind: str, known: list[str]) -> str:
 
 def _submit(
     engine: EngineApi, app: Onetray | None, kind: str, body: Any, namespace: str, fields: dict[str, Any]
-) -> tuple[str, str, bool]:
-    """Submit, through the app if it knows the kind. Returns the id, the entity, and whether the job existed already."""
+) -> Submitted:
+    """Submit, through the app if it knows the kind."""
     if app is None or (kind not in app.flows and kind not in app.tasks):
         receipt = engine.submit(kind, body, namespace=namespace, **acting_user(), **fields)
         assert receipt.id is not None
-        return receipt.id, "task", receipt.repeated
+        return Submitted(receipt.id, "task", receipt.repeated, receipt.window)
     if kind in app.flows:
-        task_fields = sorted(set(fields) & {"queue", "delay_s"})
+        from onetray.app.window_rules import RULES
+
+        task_fields = sorted(set(fields) & {"queue", "delay_s", *RULES})
         if task_fields:
             raise BadInput(f"a flow has no {task_fields[0]}: set it on its stages")
         job = app.flows[kind].submit(body or None, **fields)
     else:
         job = app.submit(kind, body, **fields)
-    return job.id, job.entity, job.repeated
+    return Submitted(job.id, job.entity, job.repeated, job.window)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -64,6 +64,8 @@ FOREVER = "public, max-age=31536000, immutable"
 FLASH = "onetray_flash"
 FLASH_S, FLASH_CHARS = 60, 600
 LOGIN_BYTES, LOGIN_S = 4_096, 10.0
+ENDED = "ended"
+"""The parameter of the login that says that there was a session."""
 FORM_TYPE = b"application/x-www-form-urlencoded"
 
 
@@ -189,14 +191,15 @@ def _must_be_form(request: Request) -> None:
 
 async def login_form(request: Request) -> Response:
     """The login. On a server without tokens there is nothing to log in to."""
-    next_path = safe_path(Values(request.url.query).text("next"))
+    query = Values(request.url.query)
+    next_path = safe_path(query.text("next"))
     if principal_of(request) is not NOBODY:
         return see_other(next_path)
-    return _login_page(next_path)
+    return _login_page(next_path, is_over=query.flag(ENDED))
 
 
-def _login_page(next_path: str, error: str = "", status: int = 200) -> Response:
-    html = render_alone("login.html", next_path=next_path, error=error, action=LOGIN)
+def _login_page(next_path: str, error: str = "", status: int = 200, *, is_over: bool = False) -> Response:
+    html = render_alone("login.html", next_path=next_path, error=error, action=LOGIN, is_over=is_over)
     return HTMLResponse(html, status, headers=HEADERS)
 
 
@@ -306,7 +309,8 @@ def error_page(problem: dict[str, Any], scope: Scope, headers: dict[str, str] | 
         return Json(problem, status_code=problem["status"], media_type=problems.MEDIA_TYPE, headers=headers)
     if problem["status"] == 401:
         query = scope["query_string"].decode("latin-1")
-        here = scope["path"] + (f"?{query}" if query else "") if scope["method"] == "GET" else HOME
-        return see_other(with_query(LOGIN, {"next": safe_path(here)}))
+        here = scope["path"] + (f"?{query}" if query else "") if scope["method"] in ("GET", "HEAD") else HOME
+        ended = {} if cookie_of(scope, COOKIE) is None else {ENDED: "1"}
+        return see_other(with_query(LOGIN, {"next": safe_path(here), **ended}))
     html = render_alone("error.html", problem=problem, home=HOME, login=LOGIN)
     return HTMLResponse(html, problem["status"], headers={**HEADERS, **(headers or {})})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -155,7 +155,7 @@ def _entry(layout: Layout, is_taken: bool) -> Markup:
     (creates,) = (t for t in layout.machine.transitions if t.creates)
     x, y = layout.left(creates.target), layout.middle(creates.target)
     dot = Markup('<circle class="head" cx="{}" cy="{}" r="4"/>').format(MARGIN, f"{y:g}")
-    return _edge("edge taken" if is_taken else "edge", describe(creates), [(MARGIN + 4, y), (x, y)], dot)
+    return _edge("edge taken" if is_taken else "edge", describe(creates), ((MARGIN + 4, y), (x, y)), dot)
 
 
 def _arrow(layout: Layout, pair: Pair, *, is_taken: bool) -> Markup:
@@ -168,7 +168,7 @@ def _arrow(layout: Layout, pair: Pair, *, is_taken: bool) -> Markup:
             f"{(x + end) / 2:g}", f"{y - 6:g}", ", ".join(t.name for t in transitions)
         )
     usual = " usual" if layout.is_usual(*pair) else ""
-    return _edge(f"edge{usual}{' taken' if is_taken else ''}", title, points, label)
+    return _edge(f"edge{usual}{' taken' if is_taken else ''}", title, tuple(points), label)
 
 
 def describe(transition: Transition) -> str:
@@ -177,14 +177,15 @@ def describe(transition: Transition) -> str:
     return f"{transition.name}: by {' or '.join(who_may(transition))}{fence}"
 
 
-def _edge(cls: str, title: str, points: list[Point], more: Markup) -> Markup:
+@lru_cache(maxsize=256)  # Twice as many as all machines have: each arrow is drawn as taken, and as not taken.
+def _edge(cls: str, title: str, points: tuple[Point, ...], more: Markup) -> Markup:
     line = _rounded(points)
     return Markup(
         '<g class="{}"><title>{}</title><path class="hit" d="{}"/><path class="line" d="{}"/>{}{}</g>'
     ).format(cls, title, line, line, _head(points[-2], points[-1]), more)
 
 
-def _rounded(points: list[Point]) -> str:
+def _rounded(points: Sequence[Point]) -> str:
     """A path through points, with rounded corners."""
     parts = [f"M{points[0][0]:g},{points[0][1]:g}"]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):

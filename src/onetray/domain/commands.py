@@ -60,6 +60,17 @@ class Submit(Command):
     """The same as the header `Idempotency-Key`, for each job of a batch."""
     unique_key: f.Key | None = None
     """While a job of this kind with this key is open, a submit creates nothing and returns that job."""
+    debounce_s: f.WindowSeconds | None = None
+    """Run after this many seconds without another submit of this kind and `debounce_key`: each one replaces the payload
+    of the job that waits, and lets it wait again."""
+    debounce_key: f.Key | None = None
+    """By default all submits of the kind share one."""
+    debounce_max_s: f.WindowSeconds | None = None
+    """Run at the latest this many seconds after the first submit."""
+    throttle_s: f.WindowSeconds | None = None
+    """For this many seconds, further submits of this kind and `throttle_key` create nothing and return this job."""
+    throttle_key: f.Key | None = None
+    """By default all submits of the kind share one."""
     alias: f.AliasText | None = None
     """An id of your own, unique in the namespace among tasks, flows and contexts. A second submit with it fails."""
     labels: f.LabelTexts | None = None
@@ -80,12 +91,34 @@ class Submit(Command):
         Command.check(self, limits)
         if self.delay_s is not None:
             check_when(self.delay_s, self.run_at)
+        if self.has_window or self.debounce_key is not None or self.throttle_key is not None:
+            _check_window(self)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether it is debounced or throttled."""
+        return self.debounce_s is not None or self.throttle_s is not None or self.debounce_max_s is not None
 
     @property
     def body(self) -> object:
         """What a second submit with the same idempotency key must repeat."""
         alias = [] if self.alias is None else [self.alias]
         return [self.queue, orjson.loads(self.payload_json), *alias]
+
+
+def _check_window(c: Submit) -> None:
+    if c.debounce_s is None and (c.debounce_key is not None or c.debounce_max_s is not None):
+        raise InvalidInput("debounce_key and debounce_max_s need debounce_s: set it", field="debounce_s")
+    if c.throttle_s is None and c.throttle_key is not None:
+        raise InvalidInput("throttle_key needs throttle_s: set it", field="throttle_s")
+    if c.debounce_s is not None and c.throttle_s is not None:
+        raise InvalidInput("set debounce_s or throttle_s, not both", field="debounce_s")
+    if c.debounce_s is not None and (c.delay_s is not None or c.run_at is not None):
+        raise InvalidInput("debounce_s says when it runs: leave out delay_s and run_at", field="debounce_s")
+    if c.debounce_s is not None and c.debounce_max_s is not None and c.debounce_max_s < c.debounce_s:
+        raise InvalidInput("debounce_max_s must be at least debounce_s", field="debounce_max_s")
+    if c.unique_key is not None:
+        raise InvalidInput("set unique_key, debounce_s or throttle_s, only one of them", field="unique_key")
 
 
 @command(
@@ -107,6 +140,9 @@ class Claim(Command):
     expiry_counts: bool = False
     """A lease that expires before the start of its task costs the attempt. By default such an attempt is returned,
     because the task may only have been claimed ahead of need."""
+    limited_limit: Annotated[int, f.Whole(0, "batch")] | None = None
+    """At most so many of the tasks may be under a limit (see docs/limits.md); by default all. A claimed task uses its
+    limits: a worker claims only as many of these as can begin at once."""
     namespace: f.Namespace = "default"
 
 

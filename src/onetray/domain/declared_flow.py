@@ -71,8 +71,13 @@ class FlowDeclaration:
 
     @property
     def body(self) -> str:
-        """The declaration as JSON; equal declarations have equal texts."""
-        return orjson.dumps(self, option=orjson.OPT_SORT_KEYS).decode()
+        """The declaration as JSON, with the fields of its config in the order in which they are declared."""
+        return orjson.dumps(self).decode()
+
+    @property
+    def version(self) -> str:
+        """A hash that equal declarations share, whatever the order of their fields."""
+        return hashlib.sha256(orjson.dumps(self, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +138,6 @@ class DeclaredFlow:
     redact: tuple[str, ...]
     config_schema: dict[str, Any] | None
     stages: tuple[DeclaredStage, ...]
-
-
-def version_of(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 
 def check_declaration(declared: object, limits: Limits) -> FlowDeclaration:

@@ -27,7 +27,8 @@
     │   ├── DependencyCycle   these tasks could never run: each waits for the next
     │   ├── NameTaken         the flow already has a task or a stage of this name
     │   ├── AliasTaken        the namespace already has a task, a flow or a context with this alias
-    │   └── AlreadyOpen       another flow of this name is open, and only one may be
+    │   ├── AlreadyOpen       another flow of this name is open, and only one may be
+    │   └── DeclaredInCode    an app declares this schedule: it cannot be changed here
     ├── Unavailable           the database could not be reached; nothing was written
     │   ├── Busy              the server is at its limit; nothing was written
     │   ├── OutcomeUnknown    the answer to COMMIT was lost: the change may have been written
@@ -254,6 +255,12 @@ class AlreadyOpen(Conflict):
     """Another flow of this name is open, and only one may be: `job` is its id. Wait for its end, or cancel it."""
 
     code = "already_open"
+
+
+class DeclaredInCode(Conflict):
+    """The schedule is in the code of an app. Change it there; it can be paused, resumed and triggered here."""
+
+    code = "declared_in_code"
 
 
 class Unavailable(OnetrayError):

@@ -187,6 +187,7 @@ AliasText = Annotated[str, ALIAS]
 """An id that a caller has chosen, unique in its namespace."""
 Seconds = Annotated[float, Duration()]
 LeaseSeconds = Annotated[float, Duration(0.001)]
+WindowSeconds = Annotated[float, Duration(0.001)]
 Amount = Annotated[float, AMOUNT]
 Time = Annotated[int, MOMENT]
 Priority = Annotated[int, Whole(-INT32, INT32)]

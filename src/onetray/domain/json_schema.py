@@ -1,15 +1,19 @@
 """Check JSON values against JSON Schemas that users provide, and fill in the defaults that a schema names.
 
-Nothing is loaded from outside of a schema.
+Nothing is loaded from outside of a schema, and no expression of one takes long: see patterns.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextvars import ContextVar
 from copy import deepcopy
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from onetray.domain.errors import InvalidInput
+from onetray.domain.patterns import MAX_WORK, BadPattern, pattern_of
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -28,6 +32,7 @@ def must_be_schema(schema: object, field: str) -> None:
 
     if not isinstance(schema, dict):
         raise InvalidInput(f"{field} must be a JSON Schema, a dict", field=field)
+    _bounded(schema, field)
     try:
         # With formats: a pattern that is no regular expression would fail at the first value.
         Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
@@ -37,16 +42,22 @@ def must_be_schema(schema: object, field: str) -> None:
 
 def check_value(schema: dict[str, Any], value: object, field: str, schema_field: str) -> None:
     """Raises InvalidInput if the value does not satisfy the schema; the message names the part that does not."""
-    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     # With an empty registry it loads nothing from outside of the schema.
-    validator = Draft202012Validator(schema, registry=Registry())
+    validator = _validator()(_bounded(schema, schema_field), registry=Registry())
+    _work.set([MAX_WORK])
     try:
         errors = list(islice(validator.iter_errors(value), MAX_ERRORS))
         error = best_match(errors)
+    except _TooMuchWork:
+        raise InvalidInput(
+            f"{field} has too much text for the patterns of {schema_field}: make it shorter, or limit it by maxLength "
+            "and maxItems",
+            field=field,
+        ) from None
     except Unresolvable as e:
         raise InvalidInput(f"{schema_field} has a reference outside of itself: {e}"[:300], field=schema_field) from None
     except RecursionError:
@@ -55,6 +66,96 @@ def check_value(schema: dict[str, Any], value: object, field: str, schema_field:
         at = "/".join(map(str, error.absolute_path))
         parts = [{"at": _place(each), "message": each.message[:300]} for each in errors]
         raise InvalidInput(f"{field}{'/' + at if at else ''}: {error.message}"[:300], field=field, parts=parts)
+
+
+DATA = ("const", "default", "enum", "examples")
+_work: ContextVar[list[int]] = ContextVar("work of patterns")
+"""How much the patterns of this check may still cost."""
+
+
+class _TooMuchWork(Exception):
+    """The patterns of a schema would take too long for a value."""
+
+
+def _bounded(schema: dict[str, Any], field: str) -> dict[str, Any]:
+    """A copy of a schema without `$schema`, which would choose another validator.
+
+    Raises InvalidInput for a pattern that may take long.
+    """
+    names: set[str] = set()
+    try:
+        copied: dict[str, Any] = _copied(schema, names)
+    except BadPattern as e:
+        problem = f"{field} is not a JSON Schema that can be checked: a pattern is refused, {e}; use a simpler one"
+        raise InvalidInput(problem[:300], field=field) from None
+    except RecursionError:
+        raise InvalidInput(f"{field} is nested too deeply", field=field) from None
+    if {"patternProperties", "unevaluatedProperties"} <= names:
+        raise InvalidInput(f"{field} has patternProperties and unevaluatedProperties: use one of them", field=field)
+    return copied
+
+
+def _copied(part: Any, names: set[str]) -> Any:
+    if isinstance(part, list):
+        return [_copied(each, names) for each in part]
+    if not isinstance(part, dict):
+        return part
+    names.update(part)
+    patterns = part.get("patternProperties")
+    for pattern in (part.get("pattern"), *(patterns if isinstance(patterns, dict) else ())):
+        if isinstance(pattern, str):
+            pattern_of(pattern)
+    return {
+        name: each if name in DATA else _copied(each, names)
+        for name, each in part.items()
+        if name != "$schema" or not isinstance(each, str)
+    }
+
+
+@cache
+def _validator() -> Any:
+    """A validator whose patterns take a bounded time."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    usual = Draft202012Validator.VALIDATORS["additionalProperties"]
+
+    def pattern(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not _is_in(wanted, value):
+            yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+    def pattern_properties(
+        validator: Any, wanted: dict[str, Any], value: Any, schema: Any
+    ) -> Iterator[ValidationError]:
+        for expression, part in wanted.items() if isinstance(value, dict) else ():
+            for name, item in value.items():
+                if _is_in(expression, name):
+                    yield from validator.descend(item, part, path=name, schema_path=expression)
+
+    def additional(validator: Any, wanted: Any, value: Any, schema: dict[str, Any]) -> Iterator[ValidationError]:
+        patterns = schema.get("patternProperties")
+        if not patterns:
+            yield from usual(validator, wanted, value, schema)
+            return
+        for name, item in value.items() if isinstance(value, dict) else ():
+            if name in schema.get("properties", {}) or any(_is_in(each, name) for each in patterns):
+                continue
+            if wanted is False:
+                yield ValidationError(f"{name!r} is not expected", path=[name])
+            else:
+                yield from validator.descend(item, wanted, path=name)
+
+    ours = {"pattern": pattern, "patternProperties": pattern_properties, "additionalProperties": additional}
+    return extend(Draft202012Validator, ours)  # type: ignore[no-untyped-call]
+
+
+def _is_in(expression: str, text: str) -> bool:
+    found, left = pattern_of(expression), _work.get()
+    left[0] -= found.work(text)
+    if left[0] < 0:
+        raise _TooMuchWork
+    return found.is_in(text)
 
 
 def _place(error: ValidationError) -> str:

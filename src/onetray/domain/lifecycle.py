@@ -150,12 +150,25 @@ MACHINES = {m.entity: m for m in (TASK, STAGE, FLOW)}
 # Events about what has no lifecycle. They have no entity: their payload names what has changed.
 QUEUE_PAUSED, QUEUE_RESUMED = "queue.paused", "queue.resumed"
 BREAKER_OPENED, BREAKER_CLOSED = "breaker.opened", "breaker.closed"
+LIMIT_SET, LIMIT_RESET, LIMIT_REMOVED, WEIGHT_SET = ABOUT_LIMITS = (
+    "limit.set", "limit.reset", "limit.removed", "weight.set",
+)  # fmt: skip
 TOKEN_CREATED, TOKEN_REVOKED = "token.created", "token.revoked"
 BULK_STARTED, BULK_RESUMED, BULK_STOPPED, BULK_FINISHED = ABOUT_BULK = (
     "bulk.started", "bulk.resumed", "bulk.stopped", "bulk.finished",
 )  # fmt: skip
+(
+    SCHEDULE_CREATED, SCHEDULE_CHANGED, SCHEDULE_PAUSED, SCHEDULE_RESUMED, SCHEDULE_TRIGGERED, SCHEDULE_BACKFILLED,
+    SCHEDULE_REMOVED, SCHEDULE_ORPHANED,
+) = ABOUT_SCHEDULES = (
+    "schedule.created", "schedule.changed", "schedule.paused", "schedule.resumed", "schedule.triggered",
+    "schedule.backfilled", "schedule.removed", "schedule.orphaned",
+)  # fmt: skip
 ABOUT_TOKENS = (TOKEN_CREATED, TOKEN_REVOKED)
 """Only administrators read these through a server."""
-AUDIT_TYPES = (QUEUE_PAUSED, QUEUE_RESUMED, BREAKER_OPENED, BREAKER_CLOSED, *ABOUT_BULK, *ABOUT_TOKENS)
+AUDIT_TYPES = (
+    QUEUE_PAUSED, QUEUE_RESUMED, BREAKER_OPENED, BREAKER_CLOSED, *ABOUT_LIMITS, *ABOUT_BULK, *ABOUT_SCHEDULES,
+    *ABOUT_TOKENS,
+)  # fmt: skip
 NO_ENTITY = 0
 """The key of their entity: no task, stage or flow has it."""

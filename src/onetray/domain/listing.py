@@ -190,6 +190,8 @@ class QueueDepth:
     held: int
     oldest_ready_at: int | None
     """Since when its oldest claimable task has been claimable."""
+    limited: int
+    """How many of the ready tasks limits hold back now."""
 
 
 @dataclass(frozen=True, slots=True)

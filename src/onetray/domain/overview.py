@@ -72,6 +72,8 @@ class QueueOverview:
     """Live workers that claim from it."""
     missing: str | None
     """Why nobody claims its ready tasks, or those of a kind; None if somebody does."""
+    limited: int
+    """How many of the ready tasks limits hold back now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class NeedsHuman:
     """What does not go on without a person."""
 
     approvals: Waiting
-    """Stages that wait for an approval."""
+    """Stages that wait for an approval, and whose turn it is."""
     inputs: Waiting
     """Tasks that wait for an answer."""
     blocked: Waiting
@@ -155,6 +157,7 @@ class NeedsHuman:
     dead_letters: Waiting
     """Dead letters that nobody has redriven."""
     missing_workers: list[MissingWorker]
+    """Without paused queues."""
 
 
 @dataclass(frozen=True, slots=True)

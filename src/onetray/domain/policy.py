@@ -1,10 +1,11 @@
-"""The policy of a kind: attempts, backoff, leases, deadlines, breaker, redaction.
+"""The policy of a kind: attempts, backoff, leases, deadlines, breaker, redaction, limits.
 
 Owns the defaults and the allowed range of each setting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ import orjson
 
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput, short_repr
+from onetray.domain.limits import MAX_KEYS, Concurrency, Rate, concurrencies, rates, same_key_twice
 from onetray.domain.redactor import MAX_PATHS, why_not_a_path
 
 ON_EXHAUSTION = ("dead_letter", "fail")
@@ -45,8 +47,16 @@ class Policy:
     breaker_open_s: float = 30.0
     redact: tuple[str, ...] = ()
     """Fields of payload, input and result that only the handler sees: dotted paths, `*` for every item."""
+    concurrency: tuple[Concurrency, ...] = ()
+    """How many tasks of the kind run at once, over all workers; with a key, of each value of it in the payload."""
+    rate: tuple[Rate, ...] = ()
+    """How many tasks of the kind start within a period, over all workers."""
+    fair_by: str | None = None
+    """The path of a value in the payload, such as a tenant: tasks with different values take turns."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "concurrency", concurrencies(self.concurrency))
+        object.__setattr__(self, "rate", rates(self.rate))
         for name in ("retry_on", "no_retry_on", "redact"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -59,9 +69,19 @@ class Policy:
         return int(self.lease_s * SECOND)
 
     @cached_property
+    def lane_paths(self) -> tuple[str, ...]:
+        """The paths of the values in a payload by which tasks of the kind wait in lanes."""
+        keys = {self.fair_by, *(c.key for c in self.concurrency), *(r.key for r in self.rate)}
+        return tuple(sorted(key for key in keys if key is not None))
+
+    @cached_property
     def body(self) -> str:
-        """The policy as JSON; equal policies have equal texts."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
+        """The policy as JSON; equal policies have equal texts. Without limits it is that of earlier versions."""
+        fields = asdict(self)
+        for name in ("concurrency", "rate", "fair_by"):
+            if not fields[name]:
+                del fields[name]
+        return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
     @staticmethod
     @lru_cache(maxsize=1024)
@@ -154,3 +174,16 @@ def _check_policy(p: Policy) -> None:
     for path in p.redact:
         if why := why_not_a_path(path):
             refuse("redact", f"a list of paths, each {why}")
+    _check_limits(p, refuse)
+
+
+def _check_limits(p: Policy, refuse: Callable[[str, str], None]) -> None:
+    if p.fair_by is not None and (why := why_not_a_path(p.fair_by)):
+        refuse("fair_by", f"the path of a value in the payload: {why}")
+    for name in ("concurrency", "rate"):
+        if same_key_twice(getattr(p, name)):
+            refuse(name, "limits with different keys")
+    if len(p.lane_paths) > MAX_KEYS:
+        refuse("fair_by", f"one of at most {MAX_KEYS} different keys of the kind")
+    if hidden := [path for path in p.lane_paths for secret in p.redact if f"{path}.".startswith(f"{secret}.")]:
+        refuse("redact", f"without {hidden[0]!r}: it is a key of a limit, or what the kind is fair by, and so is shown")

@@ -270,6 +270,8 @@ class Receipt(NamedTuple):
     version: int
     actor: str = USER
     repeated: bool = False
+    window: str | None = None
+    """Of a submit that returns an earlier job: `debounced` if it has replaced its payload, `throttled` if not."""
     written: Written | None = None
     """Of a new task, if its submit asks for it. Internal."""
     not_now: tuple[str, ...] = ()

@@ -37,6 +37,8 @@ class SubmitMany(Command):
             raise InvalidInput("like must be a Submit", field="like")
         if like.idempotency_key is not None or like.unique_key is not None or like.labels or like.alias is not None:
             raise InvalidInput("keys, an alias and labels apply to a single task: use submit for it", field="like")
+        if like.has_window:
+            raise InvalidInput("debounce_s and throttle_s apply to a single task: use submit for it", field="like")
         like.check(limits)
         listed(self.payloads, "payloads", 1, limits.batch)
         self.bodies = json_texts(self.payloads, "payload", limits.payload_bytes)

@@ -37,14 +37,19 @@ from onetray.engine.flow_api import FlowApi
 from onetray.engine.http_keys import HttpKeys
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
+from onetray.engine.limit_api import LimitApi
 from onetray.engine.list_api import ListApi
 from onetray.engine.overview_api import OverviewApi
 from onetray.engine.past_api import PastApi
-from onetray.engine.pending_writes import RESCHEDULED
+from onetray.engine.pending_writes import DEBOUNCED, RESCHEDULED
 from onetray.engine.reads import ApiMethod
 from onetray.engine.redacted import RedactedEngine
 from onetray.engine.reserved_keys import used_with_another_body
 from onetray.engine.retention import OldNotes, Retention, prune
+from onetray.engine.schedule_api import ScheduleApi
+from onetray.engine.schedule_reads import ScheduleReads
+from onetray.engine.schedule_steps import ScheduleSteps
+from onetray.engine.schedule_submits import ScheduleSubmits
 from onetray.engine.statistics import StatisticsCounter
 from onetray.engine.statistics_api import StatisticsApi
 from onetray.engine.tally import Tally
@@ -97,10 +102,12 @@ class Engine(EngineApi):
         self._bulk = BulkApi(self._lists, self._letters)
         self._bulk.on_start.append(self._start_bulk_now)
         workers = WorkerApi(tasks, self.tally)
+        self._schedules, schedules = ScheduleSteps(self._declared, self._rng), ScheduleReads(*reads)
         parts = (
             tasks, flows, self._lists, self._kinds, self._declared, workers, JobApi(tasks, flows),
             PastApi(tasks, flows), EventApi(*reads, feed=self.feed), UpkeepApi(*reads, new_batch=self._context),
-            StatisticsApi(*reads), OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk,
+            StatisticsApi(*reads), OverviewApi(workers), AuditApi(*reads), self._letters, self._bulk, LimitApi(*reads),
+            schedules, ScheduleApi(self._schedules, schedules), ScheduleSubmits(self._schedules, schedules),
         )  # fmt: skip
         self._parts: dict[type | None, Any] = {type(part): part for part in parts}
         self.tokens = Tokens(*reads)
@@ -194,17 +201,32 @@ class Engine(EngineApi):
         whole(limit, "limit", 1, MAX_ROWS)
         return janitor.do_due(self.store, self._context, limit)
 
+    def fire_schedules(self, limit: int = janitor.BATCH) -> int:
+        """Submit the jobs of schedules whose fire time has come. Returns how many schedules have changed."""
+        whole(limit, "limit", 1, MAX_ROWS)
+        return self._schedules.step(limit)
+
     def sweep(self) -> int:
-        """One step of `expire_leases` and `do_due`. Returns 0 if nothing was due."""
+        """One step of `expire_leases`, `do_due` and `fire_schedules`. Returns 0 if nothing was due."""
         try:
             expired = len(self.expire_leases())
         except Unavailable:
             raise
         except Exception:
             # Due rows must not wait for a lease that cannot be expired.
-            self.do_due()
+            self._sweep_due()
             raise
-        return expired + self.do_due()
+        return expired + self._sweep_due()
+
+    def _sweep_due(self) -> int:
+        try:
+            done = self.do_due()
+        except Unavailable:
+            raise
+        except Exception:
+            self.fire_schedules()
+            raise
+        return done + self.fire_schedules()
 
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""
@@ -284,8 +306,9 @@ class Engine(EngineApi):
 
 
 def _check_prunable(types: Sequence[str]) -> Sequence[str]:
-    if RESCHEDULED in types:
-        raise InvalidInput(f"{RESCHEDULED} cannot be pruned: it records when a task was allowed to run", field="types")
+    for type_ in (RESCHEDULED, DEBOUNCED):
+        if type_ in types:
+            raise InvalidInput(f"{type_} cannot be pruned: it records when a task was allowed to run", field="types")
     return types
 
 

@@ -30,11 +30,15 @@ from onetray.engine.event_api import EventApi
 from onetray.engine.flow_api import FlowApi
 from onetray.engine.job_details import JobApi
 from onetray.engine.kind_api import KindApi
+from onetray.engine.limit_api import LimitApi
 from onetray.engine.list_api import ListApi
 from onetray.engine.overview_api import OverviewApi
 from onetray.engine.past_api import PastApi
 from onetray.engine.piggyback import Piggyback, PiggybackClaim
 from onetray.engine.reads import ApiMethod
+from onetray.engine.schedule_api import ScheduleApi
+from onetray.engine.schedule_reads import ScheduleReads
+from onetray.engine.schedule_submits import ScheduleSubmits
 from onetray.engine.statistics_api import StatisticsApi
 from onetray.engine.task_api import TaskApi
 from onetray.engine.upkeep_api import UpkeepApi
@@ -276,6 +280,7 @@ class EngineApi(ABC):
     configure = KindApi.configure
     declare = KindApi.declare
     declare_flow = DeclaredFlowApi.declare_flow
+    declare_schedules = ScheduleApi.declare_schedules
     worker_beat = WorkerApi.worker_beat
     worker_leave = WorkerApi.worker_leave
 
@@ -284,6 +289,7 @@ class EngineApi(ABC):
     aliases_of = JobApi.aliases_of
     at = PastApi.at
     audit = AuditApi.audit
+    backfill_schedule = ScheduleSubmits.backfill_schedule
     breakers = WorkerApi.breakers
     bulk = BulkApi.bulk
     bulks = BulkApi.bulks
@@ -296,6 +302,7 @@ class EngineApi(ABC):
     dead_groups = DeadLetterApi.dead_groups
     dead_letters = TaskApi.dead_letters
     dead_lines = DeadLetterApi.dead_lines
+    declare_limit = LimitApi.declare_limit
     declared_flow = DeclaredFlowApi.declared_flow
     declared_flows = DeclaredFlowApi.declared_flows
     delete_job = JobApi.delete_job
@@ -305,6 +312,7 @@ class EngineApi(ABC):
     events_since = EventApi.events_since
     expire_tasks = UpkeepApi.expire_tasks
     explain = TaskApi.explain
+    explain_schedule = ScheduleReads.explain_schedule
     find_aliases = JobApi.find_aliases
     find_stages = ListApi.find_stages
     find_tasks = ListApi.find_tasks
@@ -324,6 +332,10 @@ class EngineApi(ABC):
     kinds = ListApi.kinds
     labels_of = JobApi.labels_of
     last_checkpoint = WorkerApi.last_checkpoint
+    limit = LimitApi.limit
+    limit_holders = LimitApi.limit_holders
+    limit_values = LimitApi.limit_values
+    limits = LimitApi.limits
     locate = ListApi.locate
     logs = TaskApi.logs
     member_reports = FlowApi.member_reports
@@ -333,18 +345,30 @@ class EngineApi(ABC):
     overview = OverviewApi.overview
     own_events = JobApi.own_events
     pause_queue = KindApi.pause_queue
+    pause_schedule = ScheduleApi.pause_schedule
     pending_tasks = TaskApi.pending_tasks
     percentages = FlowApi.percentages
     policy_of = KindApi.policy_of
     position = TaskApi.position
     preview_bulk = BulkApi.preview_bulk
+    preview_schedule = ScheduleReads.preview_schedule
     progress = FlowApi.progress
     progress_of = WorkerApi.progress_of
     prune_jobs = UpkeepApi.prune_jobs
+    put_schedule = ScheduleApi.put_schedule
     queues = ListApi.queues
+    remove_limit = LimitApi.remove_limit
+    reset_limit = LimitApi.reset_limit
+    remove_schedule = ScheduleApi.remove_schedule
     resume_bulk = BulkApi.resume_bulk
     resume_queue = KindApi.resume_queue
+    resume_schedule = ScheduleApi.resume_schedule
     retried = ListApi.retried
+    schedule = ScheduleReads.schedule
+    schedule_fires = ScheduleReads.schedule_fires
+    schedules = ScheduleReads.schedules
+    set_limit = LimitApi.set_limit
+    set_weight = LimitApi.set_weight
     sorted_jobs = ListApi.sorted_jobs
     stage = FlowApi.stage
     stage_members = ListApi.stage_members
@@ -359,7 +383,9 @@ class EngineApi(ABC):
     task = TaskApi.task
     tasks = TaskApi.tasks
     timeline = PastApi.timeline
+    trigger_schedule = ScheduleSubmits.trigger_schedule
     waiting = OverviewApi.waiting
+    weights = LimitApi.weights
     workers = WorkerApi.workers
 
     def task_progress(self, task: str, *, namespace: str = "default") -> Progress:

@@ -1,7 +1,8 @@
 """Run a batch of commands in one transaction, with a verdict for each.
 
-Owns the order: lock all flows of the batch, then all its tasks, sorted; run the commands about them, then the submits,
-then the claims, which never wait for locks. Commands about one task, or one flow, run in the order of their arrival.
+Owns the order: lock the windows of its submits, all its flows, then all its tasks, each sorted; run the commands about
+them, then the submits, then the claims, which never wait for locks. Commands about one task, or one flow, run in the
+order of their arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
 from onetray.engine.flows.create import Drafts, intern_flows
 from onetray.engine.refusals import NO_REDRIVE, is_uncertain, refuse_redrive
-from onetray.engine.submit import Specs, intern, submit, submit_one
+from onetray.engine.slots import LaneGone
+from onetray.engine.submit import Specs, intern, lock_windows_of, submit, submit_one
 from onetray.engine.tally import Tally
 from onetray.store.base import Store, Tx
 from onetray.store.rows import TaskRow
@@ -53,12 +55,17 @@ def run_batch(
         verdicts = _run_plain_successes(store, commands, successes, rng, limits)
         if verdicts is not None:
             return verdicts
-    trust_reports, flows = True, set[int]()
+    trust_reports, flows, gone = True, set[int](), set[int]()
     while True:
         try:
             verdicts = _run_commands(store, commands, rng, names_ttl_s, limits, trust_reports, flows)
         except FlowUnlocked as e:
             trust_reports, flows = False, flows | e.flows
+        except LaneGone as e:
+            if e.lanes <= gone:
+                raise
+            gone |= e.lanes
+            store.names.lanes.forget(e.lanes)
         else:
             # The paths above have nothing that is counted.
             tally.count(commands, verdicts)
@@ -72,8 +79,9 @@ def _run_plain_successes(
     ns = {name: store.names.namespace(name) for name in {c.namespace for c in successes}}
     try:
         with store.transaction() as tx:
-            succeed_without_reading(tx, successes, ns)
             batch = BatchContext(tx, len(commands), rng, limits)
+            succeed_without_reading(tx, successes, ns, batch.limit_changes)
+            batch.limit_changes.write()
             if len(commands) > len(successes):
                 claim(batch, _claims(commands))
     except GuardFailed:
@@ -120,7 +128,7 @@ def run_beside(
 
     Returns None if `begin` returns False: then nothing is done.
     """
-    trust_reports, flows = True, set[int]()
+    trust_reports, flows, gone = True, set[int](), set[int]()
     while True:
         specs = intern(store.names, commands, names_ttl_s)
         drafts = intern_flows(store.names, commands, names_ttl_s)
@@ -135,6 +143,11 @@ def run_beside(
             return batch.verdicts
         except FlowUnlocked as e:
             trust_reports, flows = False, flows | e.flows
+        except LaneGone as e:
+            if e.lanes <= gone:
+                raise
+            gone |= e.lanes
+            store.names.lanes.forget(e.lanes)
 
 
 def run_in_batch(
@@ -147,17 +160,21 @@ def run_in_batch(
 ) -> None:
     claims = _claims(commands)
     flow_keys = set(flows)
+    debounced = lock_windows_of(batch, commands, specs) if specs else []
     batch.runs_again = bool(flows)
     about = [(i, c) for i, c in enumerate(commands) if isinstance(c, TaskCommand | FlowCommand)]
     if about:
-        _run_commands_about(batch, about, drafts, trust_reports, flow_keys)
+        _run_commands_about(batch, about, drafts, trust_reports, flow_keys, debounced)
         batch.outcomes.write()
     elif flow_keys:
         batch.locked.lock(sorted(flow_keys))
+    if debounced and not about:
+        batch.rows = {row.key: row for row in batch.tx.lock(debounced)}
     if specs:
         submit(batch, commands, specs)
     if drafts.flows:
         verbs.submit_flows(batch, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
+    batch.limit_changes.write()
     if claims:
         claim(batch, claims)
         if specs and not about and not drafts.flows and not batch.unclaimed_new:
@@ -176,16 +193,17 @@ def _run_commands_about(
     drafts: Drafts,
     trust_reports: bool,
     more_flows: set[int],
+    more_tasks: list[int],
 ) -> None:
     """Lock the tasks and flows of the commands, then run them in order: a flow command runs between the others."""
     tasks = [(i, c) for i, c in about if isinstance(c, TaskCommand)]
     keys, flow_keys = _find_tasks(batch.tx, tasks, trust_reports)
     flows_by_id = _find_flows_and_stages(batch.tx, [c for _, c in about if isinstance(c, FlowCommand)])
     flow_keys |= {flow for _, flow in flows_by_id.values()} | more_flows
-    if flow_keys and not keys:
+    task_keys = sorted({*keys.values(), *more_tasks})
+    if flow_keys and not task_keys:
         batch.locked.lock(sorted(flow_keys))
-    if keys:
-        task_keys = sorted(set(keys.values()))
+    if task_keys:
         rows = batch.locked.lock_with_tasks(sorted(flow_keys), task_keys) if flow_keys else batch.tx.lock(task_keys)
         batch.rows = {row.key: row for row in rows}
         if flow_keys or any(row.stage is not None for row in rows):

@@ -12,11 +12,13 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Verdict
 from onetray.engine.breakers import Outcomes
 from onetray.engine.flows.locked import LockedFlows
+from onetray.engine.slots import LimitChanges
 from onetray.store.base import Tx
 from onetray.store.rows import TaskRow
 
 if TYPE_CHECKING:
     from onetray.engine.flows.create import Drafts
+    from onetray.engine.submit_windows import At, SubmitWindow
 
 
 class FlowUnlocked(Exception):
@@ -34,15 +36,18 @@ class BatchContext:
         self.limits = limits
         self.locked = LockedFlows(self)
         self.outcomes = Outcomes(tx)
+        self.limit_changes = LimitChanges(tx)
         self.drafts: Drafts | None = None
         """New flows, stages and tasks of flows that the batch's commands submit."""
         self.rows: dict[int, TaskRow] = {}
         self.keep_all_rows = False
         """Whether to keep the rows of ended tasks: flow commands between the task commands may need them."""
         self.unclaimed_new: set[int] = set()
-        """Tasks that this batch submitted as claimable and has not claimed."""
+        """Tasks that this batch submitted, or replaced, as claimable and has not claimed."""
         self.with_more_commands: set[int] = set()
         """Tasks for which this batch has further commands."""
+        self.windows: dict[At, SubmitWindow] = {}
+        """The locked windows of debounced and throttled submits."""
         self.runs_again = False
         """Whether the batch runs again, with flows locked that its claims could not lock."""
         self.reset_verdicts(size)
@@ -73,5 +78,5 @@ class BatchContext:
         """The same for a task that has ended. Its row is kept only if a later command needs it."""
         if self.keep_all_rows or row.key in self.with_more_commands:
             self.rows[row.key] = row._replace(
-                state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None
+                state=state, version=row.version + hops, owner=None, lease=None, lease_expires_at=None, slots=None
             )

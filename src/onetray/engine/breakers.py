@@ -134,16 +134,25 @@ def pick_past_breakers(tx: Tx, ns: int, queue: int, kinds: list[int] | None, lim
     """Pick tasks while breakers are open: any of kinds with a closed breaker, one probe of each kind that is due."""
     open_until: dict[int, int | None] = dict(tx.query("kinds_past_breakers", ns=ns, queue=queue))
     wanted = open_until if kinds is None else {kind: open_until[kind] for kind in kinds if kind in open_until}
-    limits = {kind: limit for kind, until in wanted.items() if until is None}
-    due = [kind for kind, until in wanted.items() if until is not None and until <= tx.now]
-    # Skips breakers that another claim has locked, and checks again under the lock: no claim waits, one probe runs.
-    to_try = [kind for (kind,) in tx.query("lock_breakers_to_try", kinds=due, now=tx.now)] if due else []
-    picked = _pick_by_kind(tx, queue, limits | dict.fromkeys(to_try, 1), limit)
-    _mark_probes(tx, [row for row in picked if row.kind in to_try])
+    limits, to_try = past_breakers(tx, wanted, limit)
+    picked = pick_by_kind(tx, queue, limits, limit)
+    mark_probes(tx, [row for row in picked if row.kind in to_try])
     return picked
 
 
-def _pick_by_kind(tx: Tx, queue: int, limits: dict[int, int], limit: int) -> list[ClaimedRow]:
+def past_breakers(tx: Tx, open_until: dict[int, int | None], limit: int) -> tuple[dict[int, int], list[int]]:
+    """How many tasks of each kind a claim may take: of a kind whose breaker is due, one probe. And the kinds of these.
+
+    `open_until`: until when the breaker of each kind is open.
+    """
+    limits = {kind: limit for kind, until in open_until.items() if until is None}
+    due = [kind for kind, until in open_until.items() if until is not None and until <= tx.now]
+    # Skips breakers that another claim has locked, and checks again under the lock: no claim waits, one probe runs.
+    to_try = [kind for (kind,) in tx.query("lock_breakers_to_try", kinds=due, now=tx.now)] if due else []
+    return limits | dict.fromkeys(to_try, 1), to_try
+
+
+def pick_by_kind(tx: Tx, queue: int, limits: dict[int, int], limit: int) -> list[ClaimedRow]:
     """The first tasks of these kinds, up to the limit of each kind and of all."""
     # Read first, then lock only the tasks to be claimed: others stay free for other claims.
     heads = sorted(
@@ -155,7 +164,7 @@ def _pick_by_kind(tx: Tx, queue: int, limits: dict[int, int], limit: int) -> lis
     return sorted(row for kind, n in of_kind.items() for row in tx.pick(queue, [kind], n, past_breakers=True))
 
 
-def _mark_probes(tx: Tx, probes: list[ClaimedRow]) -> None:
+def mark_probes(tx: Tx, probes: list[ClaimedRow]) -> None:
     """Keep these breakers open until their probes end, or their time is over.
 
     A probe whose policy has no breaker closes it at once: its outcome would not be counted.

@@ -17,6 +17,7 @@ from onetray.domain.task import Assignment, Verdict
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.breakers import pick_past_breakers
 from onetray.engine.flows.advance import settle
+from onetray.engine.limited_claim import LimitedClaim
 from onetray.engine.pending_writes import TIMEOUT, PendingWrites, actor, once
 from onetray.store.base import Tx
 from onetray.store.rows import ClaimedRow, LeaseRow
@@ -67,21 +68,52 @@ def _claim(batch: BatchContext, commands: list[Claim]) -> list[list[Assignment]]
         query = tx.query if kinds == [] else tx.query_later
         leases = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     limit = sum([c.limit for c in commands])
-    picked = [] if kinds == [] else _pick(tx, queue, kinds, limit)
+    # In a queue with limits it would find nothing.
+    picked = [] if kinds == [] or queue in tx.limited else _pick(tx, queue, kinds, limit)
     repeated = _repeat_claim(batch, command, leases) if leases else None
     if repeated is not None:
         # The picked tasks were only locked; the commit unlocks them.
         return [repeated]
+    limited = None
     if not picked and kinds != []:
-        picked = pick_past_breakers(tx, ns, queue, kinds, limit)
+        picked, limited = _pick_past_gates(batch, commands, ns, queue, kinds, limit)
     to_start = _stages_to_start(batch, picked) if command.start else {}
     if to_start:
         picked = _with_locked_flows(batch, picked, to_start)
-    claimed = _assign(batch, commands, ns, queue, picked) if picked else nothing
+    claimed = _assign(batch, commands, ns, queue, picked, limited) if picked else nothing
+    if limited is not None:
+        limited.finish(picked)
     if to_start:
         batch.locked.start_stages({stage for stage, flow in to_start.items() if flow in batch.locked.flows})
         settle(batch)
     return claimed
+
+
+def _pick_past_gates(
+    batch: BatchContext, commands: list[Claim], ns: int, queue: int, kinds: list[int] | None, limit: int
+) -> tuple[list[ClaimedRow], LimitedClaim | None]:
+    """Pick tasks where the plain pick found none: there are none, breakers are open, or the queue has limits."""
+    tx, limited_limit = batch.tx, sum([_limited_limit(c) for c in commands])
+    claim = LimitedClaim(batch, ns, queue, kinds, limit, limited_limit)
+    was_limited = queue in tx.limited
+    gates = claim.look() if was_limited else tx.query("claim_gates", queue=queue)[0]
+    if gates.paused:
+        return [], None
+    if gates.limited:
+        tx.limited.add(queue)
+        if not was_limited:
+            gates = claim.look()
+        return claim.pick(gates), claim
+    if was_limited:
+        tx.limited.discard(queue)
+        picked = _pick(tx, queue, kinds, limit)
+        if picked:
+            return picked, None
+    return (pick_past_breakers(tx, ns, queue, kinds, limit) if gates.breakers else []), None
+
+
+def _limited_limit(claim: Claim) -> int:
+    return claim.limit if claim.limited_limit is None else min(claim.limit, claim.limited_limit)
 
 
 def _stages_to_start(batch: BatchContext, picked: list[ClaimedRow]) -> dict[int, int]:
@@ -136,8 +168,12 @@ class Share:
         return orjson.dumps([row.key for row, its_length in pairs if its_length == length]).decode()
 
 
-def _shares(commands: list[Claim], picked: list[ClaimedRow], policies: dict[int, Policy]) -> list[Share]:
+def _shares(
+    commands: list[Claim], picked: list[ClaimedRow], policies: dict[int, Policy], limited: LimitedClaim | None
+) -> list[Share]:
     """Share out the picked tasks: first come, first served."""
+    if limited is not None and len(commands) > 1:
+        return [Share(*part, policies) for part in _share_out_limited(commands, picked, limited)]
     shares, start = [], 0
     for command in commands:
         rows = picked[start : start + command.limit]
@@ -146,16 +182,44 @@ def _shares(commands: list[Claim], picked: list[ClaimedRow], policies: dict[int,
     return shares
 
 
+def _share_out_limited(
+    commands: list[Claim], picked: list[ClaimedRow], limited: LimitedClaim
+) -> list[tuple[Claim, list[ClaimedRow]]]:
+    """Give each claim as many tasks under limits as it may have, then the others to whoever has room."""
+    of: dict[int, int] = {}
+    room = [command.limit for command in commands]
+    for is_limited in (True, False):
+        left = [min(_limited_limit(c), r) for c, r in zip(commands, room, strict=True)] if is_limited else room
+        taker = 0
+        for row in picked:
+            if limited.covers(row) is is_limited:
+                while not left[taker]:
+                    taker += 1
+                of[row.key] = taker
+                left[taker] -= 1
+                if is_limited:
+                    room[taker] -= 1
+    return [(command, [row for row in picked if of[row.key] == i]) for i, command in enumerate(commands)]
+
+
 def _assign(
-    batch: BatchContext, commands: list[Claim], ns: int, queue: int, picked: list[ClaimedRow]
+    batch: BatchContext,
+    commands: list[Claim],
+    ns: int,
+    queue: int,
+    picked: list[ClaimedRow],
+    limited: LimitedClaim | None,
 ) -> list[list[Assignment]]:
     tx, names, now = batch.tx, batch.tx.names, batch.tx.now
     policies = {key: names.policy(key) for key in {row.policy for row in picked}}
-    shares = _shares(commands, picked, policies)
+    shares = _shares(commands, picked, policies, limited)
+    picked = [row for share in shares for row in share.rows]
+    slots = {} if limited is None else limited.slots(picked)
     _insert_leases(tx, shares, ns)
     keys = [row.key for row in picked]
     tx.batch("delete_ready", {
-        "queue": queue, "rank": once([row.rank for row in picked]), "key": keys,
+        "queue": queue if limited is None else once([-row.lane if row.lane else queue for row in picked]),
+        "rank": once([row.rank for row in picked]), "key": keys,
         "kind": once([row.kind for row in picked]),
     })  # fmt: skip
     hops = (TASK.claim, TASK.start) if commands[0].start else (TASK.claim,)
@@ -166,6 +230,7 @@ def _assign(
         "actor": [actor(WORKER, w) for w in worker] if isinstance(worker, list) else actor(WORKER, worker),
         "fence": once([row.fence for row in picked]), "attempts": once([row.attempts + 1 for row in picked]), "ns": ns,
         "job": [row.job for row in picked], "cause": None, "trace": None, "detail": None,
+        **({"slots": [slots.get(key) for key in keys]} if slots else {}),
     })  # fmt: skip
     if commands[0].start:
         _write_timeouts(batch, picked, policies)

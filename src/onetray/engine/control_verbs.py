@@ -94,7 +94,7 @@ def set_priority(batch: BatchContext, work: list[tuple[int, SetPriority, TaskRow
     for command, row in changed:
         writes.put("set_priority", key=row.key, priority=command.priority)
         if row.key in ready:
-            writes.put("insert_ready", queue=row.queue, rank=-command.priority, key=row.key, kind=row.kind)
+            writes.put("insert_ready", queue=row.line, rank=-command.priority, key=row.key, kind=row.kind)
         writes.note(
             row, "task.priority_set", actor_of(command), cause=command.cause, trace=command.trace,
             payload=event_detail(was=row.priority, priority=command.priority),
@@ -144,7 +144,7 @@ def _delete_ready(batch: BatchContext, rows: list[TaskRow]) -> set[int]:
     if not queued:
         return set()
     columns = {
-        "queue": [row.queue for row in queued],
+        "queue": [row.line for row in queued],
         "rank": [-row.priority for row in queued],
         "key": [row.key for row in queued],
         "kind": [row.kind for row in queued],

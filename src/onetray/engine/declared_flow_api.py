@@ -19,7 +19,6 @@ from onetray.domain.declared_flow import (
     declaration_of,
     shown_stage,
     submit_by_name,
-    version_of,
 )
 from onetray.domain.errors import NotFound, OnetrayError
 from onetray.domain.flow_commands import SubmitDeclared
@@ -51,12 +50,13 @@ class DeclaredFlowApi(DatabaseReads):
         With `renew` it only says that this version is still in use, and declares the flow if nobody has.
         """
         limits = self.config.limits
-        body = check_declaration(flow, limits).body
-        version = version_of(body)
+        checked = check_declaration(flow, limits)
+        body, version = checked.body, checked.version
         text(worker, "worker", limits.name_chars)
         ns = self.store.names.intern_namespace(text(namespace, "namespace", limits.name_chars))
         rows = self._read("declared_flow", namespace=namespace, flow=flow.name)
-        replaces = not rows or (rows[0].version != version and not renew)
+        # The same version may name its fields in another order, in which forms show them.
+        replaces = not rows or ((rows[0].version, rows[0].body) != (version, body) and not renew)
         if not replaces and self._is_fresh(rows[0], version):
             return
 

@@ -18,6 +18,7 @@ from onetray.domain.lifecycle import ASSIGNED, RUNNING, SUCCEEDED, TASK
 from onetray.domain.machine import WORKER
 from onetray.domain.task import Receipt, Verdict
 from onetray.engine.pending_writes import actor, once
+from onetray.engine.slots import LimitChanges
 from onetray.store.base import Tx
 
 _PATH = {started: TASK.path(TASK.succeed, RUNNING if started else ASSIGNED) for started in (False, True)}
@@ -50,16 +51,24 @@ def plain_successes(commands: Sequence[Command]) -> list[Succeed] | None:
     return [by_key[key] for key in sorted(by_key)] if by_key else None
 
 
-def succeed_without_reading(tx: Tx, successes: list[Succeed], ns: dict[str, int | None]) -> None:
+def succeed_without_reading(
+    tx: Tx, successes: list[Succeed], ns: dict[str, int | None], limits: LimitChanges
+) -> None:  # fmt: skip
     """Write the successes. Raises GuardFailed if one of them needs the normal path."""
     leases = {c.lease for c in successes}
+    # The guard compares them: a new limit may add slots meanwhile.
+    slots = tx.query_later("slots_of_tasks", keys=[c.task for c in successes]) if tx.limited else []
     expires_at: dict[int, int] = dict(tx.query("expiries", keys=sorted(leases)))
     if None in ns.values() or any(expires_at.get(lease, 0) < tx.now for lease in leases):
         raise GuardFailed("not all tasks are held")
+    held: dict[int | str, str] = dict(slots)
     for started in (False, True):
-        group = [c for c in successes if c.started is started]
-        if group:
-            tx.move(_PATH[started], _columns(group, ns, tx.now, started), held=True)
+        for limited in (False, True) if held else (False,):
+            group = [c for c in successes if c.started is started and (c.task in held) is limited]
+            if group:
+                more = {"slots": [held[c.task] for c in group]} if limited else {}
+                tx.move(_PATH[started], _columns(group, ns, tx.now, started) | more, held=True)
+    limits.give_back_all(held.values())
 
 
 def _columns(group: list[Succeed], ns: dict[str, int | None], now: int, started: bool) -> dict[str, Any]:

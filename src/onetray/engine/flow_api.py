@@ -34,7 +34,7 @@ from onetray.feed import event_of
 from onetray.feed.history import events_of_flows, last_events_of_flow
 from onetray.redaction.answers import by_owner, errors_of_flow, json_of_task, of_flow, plain, results_of_stage
 from onetray.store.base import Store
-from onetray.store.rows import TaskShareRow
+from onetray.store.overview_rows import TaskShareRow
 from onetray.store.shown_rows import FlowDetails, HeldInStageRow, StageDetails, TaskDetails
 
 

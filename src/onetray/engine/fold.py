@@ -16,7 +16,7 @@ from onetray.domain.actions import actions_by_state
 from onetray.domain.errors import StoreError
 from onetray.domain.lifecycle import HELD, PAUSED, QUEUED, SUCCEEDED, TASK
 from onetray.domain.task import Task
-from onetray.engine.pending_writes import RESCHEDULED
+from onetray.engine.pending_writes import DEBOUNCED, RESCHEDULED
 from onetray.store.event_log import Entry
 
 CANCEL_REQUESTED, PRIORITY_SET, METADATA_SET = "task.cancel_requested", "task.priority_set", "task.metadata_set"
@@ -27,7 +27,7 @@ _SETS_ERROR = (
     TASK.carry_over_dead.event,
 )  # fmt: skip
 _REOPENS = tuple(t.event for t in TASK.transitions if t.reopens)
-_SETS_RUN_AT = (*_REOPENS, RESCHEDULED)
+_SETS_RUN_AT = (*_REOPENS, RESCHEDULED, DEBOUNCED)
 _FIELDS_OF_NOTES = {
     CANCEL_REQUESTED: "cancel_requested_at", PRIORITY_SET: "priority", FLOW_PRIORITY_SET: "priority",
     METADATA_SET: "metadata",
@@ -131,7 +131,11 @@ class TaskParts(NamedTuple):
 def fold_task(now: Task, entries: Iterable[Entry], upto: int, parts: TaskParts, pruned: Collection[str]) -> FoldedTask:
     """A task as it was after the event `upto`. `now` is the task of today, `pruned` the types of notes that the
     janitor deletes."""
-    values, unknown = fold_values(now, Log(entries, upto), parts, pruned)
+    log = Log(entries, upto)
+    values, unknown = fold_values(now, log, parts, pruned)
+    if log.next(DEBOUNCED):
+        # Only the last payload is stored.
+        values["payload"], unknown = None, sorted([*unknown, "payload"])
     not_now = actions_by_state(TASK.entity, values["state"], now.actor)
     return FoldedTask(replace(now, **values, not_now=not_now), unknown)
 
@@ -196,7 +200,7 @@ def _run_at(now: TaskNow, log: Log, _: TaskParts) -> Any:
         return now.run_at
     if setter is not None:
         raise Unknown
-    return _fact(later, "was" if later.type == RESCHEDULED else "run_at_was")
+    return _fact(later, "was" if later.type in (RESCHEDULED, DEBOUNCED) else "run_at_was")
 
 
 def _fact(entry: Entry, name: str) -> Any:

@@ -24,6 +24,7 @@ from onetray.engine.bulk_steps import IDLE_S, BulkSteps
 from onetray.engine.deletion import delete_step
 from onetray.engine.flows.advance import continue_opening, continue_step, settle
 from onetray.engine.flows.verbs import approval_is_due, time_out_flow
+from onetray.engine.limit_rules import count_held
 from onetray.engine.pending_writes import (
     APPROVAL,
     CANCEL,
@@ -38,6 +39,16 @@ from onetray.engine.pending_writes import (
     PendingWrites,
 )
 from onetray.engine.retention import ROUND_S, Retention
+from onetray.engine.slots import (
+    COUNT_LIMIT,
+    OF_LIMITS,
+    OPEN_LANE,
+    OPEN_LIMIT,
+    OPEN_RULE,
+    open_lanes,
+    open_limits,
+    open_rule,
+)
 from onetray.store.base import Store, Tx
 from onetray.store.retry_transaction import ROLLED_BACK, Outage
 from onetray.store.rows import DueRow, TaskRow
@@ -61,7 +72,7 @@ def _command(what: str, key: int, fence: int) -> SystemCommand:
 
 OF_TASKS = (RUN, CANCEL, QUEUE_TTL, DEADLINE, TIMEOUT)
 OF_FLOWS, OF_STAGES = (FLOW_DEADLINE, CASCADE, DELETE), (APPROVAL, OPEN_STAGE)
-KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES)
+KNOWN = (*OF_TASKS, *OF_FLOWS, *OF_STAGES, *OF_LIMITS)
 NewBatch = Callable[[Tx, int], BatchContext]
 
 
@@ -115,6 +126,7 @@ def _expire_leases(tx: Tx, new_batch: NewBatch, before: int, leases: Leases, who
     if whole:
         tx.query("delete_leases", keys=sorted(expired))
     batch.outcomes.write()
+    batch.limit_changes.write()
     return tasks
 
 
@@ -176,18 +188,31 @@ def _expire_one_by_one(store: Store, new_batch: NewBatch, now: int | None, limit
 def do_due(store: Store, new_batch: NewBatch, limit: int = BATCH) -> int:
     """See Engine.do_due."""
 
-    def handle(tx: Tx) -> int:
-        due = tx.query("due_now", now=tx.now, known=list(KNOWN), limit=limit)
+    def handle(tx: Tx) -> tuple[int, bool]:
+        found = tx.query("due_now", now=tx.now, known=list(KNOWN), limit=limit)
+        due = _together(found)
         if due:
             _handle_due(tx, new_batch, due)
-        return len(due)
+        return len(due), len(due) == len(found)
 
+    done, is_complete = 0, False
     try:
-        return store.write(handle, again=False)
+        while not is_complete:
+            number, is_complete = store.write(handle, again=False)
+            done += number
+        return done
     except Exception as e:
         if _is_temporary(e):
             raise
         return _handle_due_one_by_one(store, new_batch, limit)
+
+
+def _together(due: list[DueRow]) -> list[DueRow]:
+    """The rows that one transaction handles: those of limits, which lock counters, apart from others, which do so at
+    their end; and each step for a whole limit for itself."""
+    of_limits = [row for row in due if row.what in OF_LIMITS]
+    steps = [row for row in of_limits if row.what in (COUNT_LIMIT, OPEN_RULE)]
+    return steps[:1] or of_limits or due
 
 
 def _handle_due(tx: Tx, new_batch: NewBatch, due: list[DueRow]) -> None:
@@ -210,9 +235,24 @@ def _handle_due(tx: Tx, new_batch: NewBatch, due: list[DueRow]) -> None:
         "at": [row.at for row in due], "key": [row.task for row in due], "what": [row.what for row in due],
     })  # fmt: skip
     for row in due:
-        if row.what not in OF_TASKS:
+        if row.what in OF_FLOWS or row.what in OF_STAGES:
             _handle_flow_or_stage(batch, row.at, row.task, row.what)
     batch.outcomes.write()
+    batch.limit_changes.write()
+    _handle_limits(tx, due)
+
+
+def _handle_limits(tx: Tx, due: list[DueRow]) -> None:
+    """Open what waits for limits, and put new limits into force."""
+    for row in due:
+        if row.what == COUNT_LIMIT:
+            count_held(tx, row.task)
+        elif row.what == OPEN_RULE:
+            open_rule(tx, row.task)
+    if lanes := [row.task for row in due if row.what == OPEN_LANE]:
+        open_lanes(tx, lanes)
+    if counters := {row.task for row in due if row.what == OPEN_LIMIT}:
+        open_limits(tx, sorted(counters))
 
 
 def _handle_flow_or_stage(batch: BatchContext, at: int, key: int, what: str) -> None:
@@ -380,8 +420,11 @@ class DueTimes:
         """The database's time, and when it was read."""
 
     def next_in_s(self) -> float:
-        """Seconds until the next lease expires or the next row is due."""
-        rows = self._store.read("next_due", known=list(KNOWN)) + self._store.read("next_expiry")
+        """Seconds until the next lease expires, the next row is due or the next schedule fires."""
+        rows = [
+            *self._store.read("next_due", known=list(KNOWN)), *self._store.read("next_expiry"),
+            *self._store.read("next_look"),
+        ]  # fmt: skip
         now = self._store.now()
         self._clock = now, time.monotonic()
         times = [at for (at,) in rows if at is not None]

@@ -10,6 +10,7 @@ from onetray.domain.lifecycle import QUEUE_PAUSED, QUEUE_RESUMED
 from onetray.domain.machine import USER
 from onetray.domain.policy import Policy
 from onetray.domain.token import READ, WORK
+from onetray.engine.limit_rules import declare_policy
 from onetray.engine.pending_writes import actor, record_change
 from onetray.engine.reads import DatabaseReads, act, own_route, read
 from onetray.redaction.answers import plain
@@ -23,6 +24,7 @@ class KindApi(DatabaseReads):
     def configure(self, kind: str, policy: Policy, *, namespace: str = "default") -> None:
         """Set the policy of a kind. Tasks that were submitted before keep theirs."""
         ns = self._intern_checked(kind, policy, namespace)
+        declare_policy(self.store, ns, kind, policy, self.config.names_ttl_s)
         self.store.names.configure(ns, kind, policy)
 
     def _intern_checked(self, kind: str, policy: Policy, namespace: str) -> int:
@@ -51,8 +53,9 @@ class KindApi(DatabaseReads):
         return {kind: self._configure_keeping_redaction(kind, p, namespace) for kind, p in policies.items()}
 
     def _configure_keeping_redaction(self, kind: str, policy: Policy, namespace: str) -> list[str]:
-        names = self.store.names
-        key = names.intern_kind(self._intern_checked(kind, policy, namespace), kind)
+        names, ns = self.store.names, self._intern_checked(kind, policy, namespace)
+        declare_policy(self.store, ns, kind, policy, self.config.names_ttl_s)
+        key = names.intern_kind(ns, kind)
         while True:
             old = names.policy_of_kind(key, self.config.names_ttl_s)
             kept = [path for path in names.policy(old).redact if path not in policy.redact]

@@ -31,12 +31,13 @@ from onetray.engine.job_search import keys_of_ids, keys_of_text
 from onetray.engine.list_scan import ListScan, Statements
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, read
+from onetray.explain.limits import full_scopes
 from onetray.redaction.answers import by_owner, of_page, plain
 
 COUNT_S = 0.02
 """How long a count by state may take, apart from its last read."""
 NEWEST = 1_000
-"""`locate` searches the newest ids of each entity for a part of an id."""
+"""`locate` searches the newest ids of each entity for a part of an id, `kinds` the newest jobs for names of flows."""
 MIN_PART_CHARS = 6
 MAX_LABELS = 20
 ORDERS = ("updated_at", "created_at")
@@ -395,7 +396,11 @@ class ListApi(DatabaseReads):
     @read(plain)
     def queues(self, *, namespace: str = "default", limit: int = 1_000) -> list[QueueDepth]:
         """The queues of a namespace, with their numbers of tasks."""
-        return self._read("list_queues", namespace=namespace, run=RUN, limit=limit)
+        ns = self.store.names.namespace(text(namespace, "namespace", self.config.limits.name_chars))
+        full = full_scopes(self.store, -1 if ns is None else ns)
+        return self._read(
+            "list_queues", namespace=namespace, run=RUN, limit=limit, most=2**31 - 1, **full._asdict()
+        )  # fmt: skip
 
     @read(plain)
     def retried(self, ids: Sequence[str], *, namespace: str = "default") -> list[str]:
@@ -405,8 +410,11 @@ class ListApi(DatabaseReads):
 
     @read(plain)
     def kinds(self, *, namespace: str = "default", limit: int = 1_000) -> list[str]:
-        """The kinds of a namespace by name: those that workers have declared, and those of jobs."""
-        return [name for (name,) in self._read("list_kinds", namespace=namespace, limit=limit)]
+        """The kinds of tasks in a namespace, by name: those that workers have declared, and those of tasks.
+
+        The names of flows are left out, as far as the newest jobs tell them apart.
+        """
+        return [name for (name,) in self._read("list_kinds", namespace=namespace, limit=limit, scan=NEWEST)]
 
     def prunable(self, older_than_s: float, *, namespace: str | None = None) -> Prunable:
         """How many jobs `prune` would remove now."""

@@ -30,9 +30,10 @@ from onetray.domain.worker import WorkerInfo
 from onetray.engine.pending_writes import RUN
 from onetray.engine.reads import DatabaseReads, read
 from onetray.engine.worker_api import WorkerApi
+from onetray.explain.limits import full_scopes
 from onetray.explain.workers import RegisteredWorkers
 from onetray.redaction.answers import plain
-from onetray.store.overview_rows import HeldTaskRow, QueueCountRow, WaitingRow
+from onetray.store.overview_rows import ApprovalCountRow, HeldTaskRow, QueueCountRow, WaitingRow
 
 MAX_COUNT = 10_000
 """Where counting ends."""
@@ -81,7 +82,8 @@ class OverviewApi(DatabaseReads):
     ) -> list[QueueOverview]:
         ((number,),) = self.store.read("number_of_queues", ns=ns, most=MAX_QUEUES)
         most = min(MAX_COUNT, MAX_COUNT_OF_ALL // max(number, 1))
-        rows = self.store.read("count_queues", ns=ns, most=most, limit=MAX_QUEUES)
+        full = full_scopes(self.store, ns)._asdict()
+        rows = self.store.read("count_queues", ns=ns, most=most, limit=MAX_QUEUES, **full)
         delayed = dict(self.store.read("count_delayed", ns=ns, run=RUN, most=MAX_DUE))
         ((due, leased),) = self.store.read("count_scanned", ns=ns, due=MAX_DUE, most=MAX_LEASED)
         states = Counter((row.queue, row.state == RUNNING) for row in held)
@@ -90,9 +92,10 @@ class OverviewApi(DatabaseReads):
         return [
             QueueOverview(
                 q.name, q.ready, delayed.get(q.key, 0), states[q.name, False], states[q.name, True],
-                (*(["ready"] if q.ready >= most else []), *not_all), q.oldest_ready_at, q.paused_at, q.paused_by,
+                (*(name for name in ("ready", "limited") if getattr(q, name) >= most), *not_all),
+                q.oldest_ready_at, q.paused_at, q.paused_by,
                 whys.get(q.name) if q.paused_at is not None else None, registered.claiming_from(q.name),
-                unclaimed.get(q.name),
+                unclaimed.get(q.name), q.limited,
             )
             for q in rows
         ]  # fmt: skip
@@ -121,10 +124,15 @@ class OverviewApi(DatabaseReads):
             self._waiting("count_waiting", "first_waiting_tasks", ns=ns, state=state)
             for state in (WAITING_INPUT, BLOCKED)
         )
-        return NeedsHuman(
-            self._waiting("count_waiting", "first_waiting_stages", ns=ns, state=WAITING), inputs, blocked,
-            self._waiting("count_open_letters", "first_open_letters", ns=ns), missing,
-        )  # fmt: skip
+        letters = self._waiting("count_open_letters", "first_open_letters", ns=ns)
+        return NeedsHuman(self._approvals(ns), inputs, blocked, letters, missing)
+
+    def _approvals(self, ns: int) -> Waiting:
+        """The stages that can be answered now, among the first that wait."""
+        of = {"ns": ns, "state": WAITING, "most": MAX_COUNT}
+        counts: ApprovalCountRow = self.store.read("count_approvals", **of)[0]
+        items: list[WaitingItem] = self.store.read("first_approvals", **of, limit=MAX_FIRST) if counts.open else []
+        return Waiting(counts.open, counts.waiting == MAX_COUNT, counts.oldest_at, items)
 
     @read(plain)
     def waiting(self, *, since: int = 0, after: int = 0, limit: int = 50, namespace: str = "default") -> WaitingPage:

@@ -6,7 +6,7 @@ Owns the columns that `tx.move` needs, and the ready and due rows that follow fr
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID, uuid5
 
 import orjson
@@ -27,7 +27,7 @@ FLOW_DEADLINE, APPROVAL, CASCADE, OPEN_STAGE = "flow_deadline", "approval", "cas
 DELETE = "delete"
 """What the janitor does for a due row. Those from the second line on are for flows and stages."""
 
-RESCHEDULED = "task.rescheduled"
+RESCHEDULED, DEBOUNCED = "task.rescheduled", "task.debounced"
 
 
 def actor(kind: str, name: str) -> str:
@@ -75,12 +75,19 @@ _GIVE_BACK = (TASK.release, TASK.block, TASK.wait_for_input)
 """The transitions that always return their attempt."""
 
 
+class HasKey(Protocol):
+    """A task that is written: its row, or what it was submitted with."""
+
+    @property
+    def key(self) -> int: ...
+
+
 class PendingWrites:
     """The moves, and the rows that go with them, of commands of one verb, in columns."""
 
     def __init__(self, batch: BatchContext) -> None:
         self._tx = batch.tx
-        self._locked = batch.locked
+        self._locked, self._limits = batch.locked, batch.limit_changes
         self._moves: dict[tuple[Transition, ...], dict[str, list[Any]]] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
         self._notes: dict[str, list[Any]] = {}
@@ -121,15 +128,16 @@ class PendingWrites:
             if row.stage is None or not self._locked.holds_back(moved):
                 self.enter_queue(moved)
         if transition.target not in HELD:
-            moved = moved._replace(owner=None, lease=None, lease_expires_at=None)
+            self._limits.give_back(row)
+            moved = moved._replace(owner=None, lease=None, lease_expires_at=None, slots=None)
         if row.state == QUEUED and transition.target != QUEUED:
-            self.put("delete_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+            self.put("delete_ready", queue=row.line, rank=-row.priority, key=row.key, kind=row.kind)
         return moved
 
     def enter_queue(self, row: TaskRow) -> None:
         """Make a queued task claimable now, or add a due row for later."""
         if row.run_at <= self._tx.now:
-            self.put("insert_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+            self.put("insert_ready", queue=row.line, rank=-row.priority, key=row.key, kind=row.kind)
         else:
             self.due(row.run_at, row.key, RUN, row.fence)
         ttl_s = self._tx.names.policy(row.policy).queue_ttl_s
@@ -144,7 +152,7 @@ class PendingWrites:
         self.put("insert_due", at=at, key=key, what=what, fence=fence)
 
     def note(
-        self, row: TaskRow, type_: str, by: str, *, cause: str | None, trace: str | None, payload: str | None
+        self, row: HasKey, type_: str, by: str, *, cause: str | None, trace: str | None, payload: str | None
     ) -> None:
         self._notes = self._notes or defaultdict(list)
         for name, value in (
@@ -164,6 +172,8 @@ class PendingWrites:
             self._tx.move(hops, columns)
         for statement, columns in self._rows.items():
             self._tx.batch(statement, columns)
+            if statement in ("insert_ready", "promote_ready"):
+                self._limits.enter(columns)
         if self._notes:
             self._tx.note("insert_note", self._notes)
         if self.letters:

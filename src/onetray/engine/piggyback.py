@@ -57,7 +57,7 @@ class Piggyback:
         if isinstance(first, SubmitMany):
             first = first.like
         if isinstance(first, Submit):
-            if first.delay_s is not None or first.run_at is not None:
+            if first.delay_s is not None or first.run_at is not None or first.debounce_s is not None:
                 return None
         elif not isinstance(first, Succeed):
             return None

@@ -101,6 +101,13 @@ def act_for(*scopes: str, **guarded: str) -> Callable[[Callable[Concatenate[Any,
     return lambda function: ApiMethod(function, plain, scopes, writes=True, guarded=guarded)
 
 
+def act_showing(
+    redact: Redact, *scopes: str, **guarded: str
+) -> Callable[[Callable[Concatenate[Any, P], R]], ApiMethod[P, R]]:
+    """Declare an action whose answer is redacted, for operators or for other scopes."""
+    return lambda function: ApiMethod(function, redact, scopes or (OPERATE,), writes=True, guarded=guarded)
+
+
 def kind_filters(kinds: Sequence[str], name_chars: int) -> dict[str, Any]:
     """The parameters of a query for several kinds; for all if there are none."""
     names = [text(kind, "kinds", name_chars) for kind in listed(kinds, "kinds", 0, MAX_KINDS)]

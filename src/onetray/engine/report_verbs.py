@@ -63,6 +63,7 @@ def succeed(batch: BatchContext, work: list[tuple[int, Succeed, TaskRow]]) -> No
                     verdicts[i] = refusal
                     continue
             held[row.state].append((command, row))
+            batch.limit_changes.give_back(row)
             hops = 2 if row.state == ASSIGNED else 1
             verdicts[i] = success_verdict(row.fence, row.version + hops)
             batch.update_ended_row(row, SUCCEEDED, hops)

@@ -20,19 +20,20 @@ from typing import NamedTuple
 from onetray.domain.clock import SECOND
 from onetray.domain.lifecycle import AUDIT_TYPES
 from onetray.engine.unused_kinds import UnusedKinds
+from onetray.engine.unused_lanes import UnusedLanes
 from onetray.store.base import Store, Tx
 from onetray.store.event_log import without
 from onetray.store.event_rows import EventBatch
 
-# Unique keys first: a submit that holds one may be pointing its idempotency key to the job.
-_KEY_TABLES = ("unique_keys", "idempotency")
+# Windows and unique keys first: a submit that holds one may be pointing its idempotency key to the job.
+_KEY_TABLES = ("submit_windows", "unique_keys", "idempotency")
 TASK_TABLES = ("aliases", "dead_letters", "logs", "progress", "checkpoints", "tasks")
 _DELETE_STEP = 10_000
 JOB_DELETED = "job.deleted"
 OF_NO_JOB = (JOB_DELETED, *AUDIT_TYPES)
 """The types of notes that belong to no job."""
 _LAST_KEY = 2**62
-_NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "tasks"}
+_NEXT_TABLE = {"tasks": "flows", "flows": "deletions", "deletions": "kinds", "kinds": "lanes", "lanes": "tasks"}
 
 SPAN = 1_000
 """How many tasks or flows a step scans."""
@@ -184,7 +185,8 @@ class OldNotes:
 
 
 class Retention:
-    """The background scan: tasks, then flows, then notes that belong to no job, then kinds that nothing uses.
+    """The background scan: tasks, then flows, then notes that belong to no job, then kinds and lanes that nothing
+    uses.
 
     After each step it pauses for longer than the step took.
     """
@@ -193,7 +195,7 @@ class Retention:
         self._store, self._keep_us, self._namespace = store, int(keep_s * SECOND), namespace
         self._round_s = min(ROUND_S, max(1.0, keep_s / 10))
         self._table, self._after, self._limit = "tasks", 0, FIRST_LIMIT
-        self._kinds = UnusedKinds(store)
+        self._unused: dict[str, UnusedKinds | UnusedLanes] = {"kinds": UnusedKinds(store), "lanes": UnusedLanes(store)}
         self.rest_s = 0.0
         """How long to wait before the next step."""
 
@@ -216,8 +218,8 @@ class Retention:
         if self._namespace is not None and (ns := self._namespace()) is None:
             return None
         before = self._store.now() - self._keep_us
-        if self._table == "kinds":
-            return self._scan_kinds(ns)
+        if self._table in self._unused:
+            return self._scan_unused(self._unused[self._table], ns)
         if self._table == "deletions":
             notes = self._remove(OldJobs(before, ns, self._limit))
             return [] if notes else self._next_table()
@@ -230,10 +232,10 @@ class Retention:
             self._after = removed[-1]
         return removed
 
-    def _scan_kinds(self, ns: int | None) -> list[int] | None:
-        if not self._kinds.step(ns):
+    def _scan_unused(self, unused: UnusedKinds | UnusedLanes, ns: int | None) -> list[int] | None:
+        if not unused.step(ns):
             return self._next_table()
-        return self._remove(OldJobs(0, ns, self._limit)) if self._kinds.found else []
+        return self._remove(OldJobs(0, ns, self._limit)) if unused.found else []
 
     def _next_table(self) -> list[int] | None:
         """Go on with the next table. Returns None at the end of the round."""
@@ -251,8 +253,8 @@ class Retention:
             ((is_our_turn,),) = tx.query("turn_to_prune")
             if not is_our_turn:
                 return None
-            if self._table == "kinds":
-                self._kinds.remove(tx)
+            if self._table in self._unused:
+                self._unused[self._table].remove(tx)
                 return []
             if self._table == "deletions":
                 return prune_deletions(tx, old)

@@ -18,6 +18,7 @@ from onetray.domain.clock import SECOND, run_at_us
 from onetray.domain.commands import Command, Submit
 from onetray.domain.flow import TaskSpec
 from onetray.domain.lifecycle import QUEUED, SUCCEEDED, TASK
+from onetray.domain.limits import lane_value
 from onetray.domain.policy import Policy
 from onetray.domain.task import Receipt, Verdict, Written
 from onetray.domain.verbs import SubmitMany
@@ -25,9 +26,11 @@ from onetray.engine.aliases import NewAlias
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
 from onetray.engine.submit_keys import allocate_keys, take_keys
+from onetray.engine.submit_windows import lock_windows, write_windows
 from onetray.store.base import Store, Tx
 from onetray.store.copied_rows import TaskToCopy
 from onetray.store.interned import InternedNames
+from onetray.store.lanes import add_lanes_in
 
 
 @dataclass(slots=True)
@@ -72,6 +75,13 @@ class Spec:
     """What its handler passes to other systems; None: its id."""
     checkpoint_of: int | None = None
     """The task whose checkpoint it gets."""
+    lane: int | None = None
+    """The lane in which it waits, if its policy has keys of limits or is fair."""
+
+    @property
+    def line(self) -> int:
+        """Where its ready row stands: see TaskRow.line."""
+        return self.queue if self.lane is None else -self.lane
 
     @property
     def rank(self) -> int:
@@ -109,6 +119,8 @@ class SpecMany(NamedTuple):
 
     command: SubmitMany
     numbers: TaskNumbers
+    lanes: list[int] | None = None
+    """The lane of each."""
 
 
 Specs = dict[int, Spec | SpecMany]
@@ -131,8 +143,35 @@ def intern(names: InternedNames, commands: Sequence[Command], policy_ttl_s: floa
                 alias=c.alias, idempotency_key=c.idempotency_key,
             )  # fmt: skip
         elif isinstance(c, SubmitMany):
-            specs[i] = SpecMany(c, intern_task(names, c.like, c.like.namespace, policy_ttl_s))
+            numbers = intern_task(names, c.like, c.like.namespace, policy_ttl_s)
+            specs[i] = SpecMany(c, numbers, _lanes_of_many(names, numbers, c.bodies))
+    intern_lanes(names, [spec for spec in specs.values() if isinstance(spec, Spec)])
     return specs
+
+
+def _lanes_of_many(names: InternedNames, numbers: TaskNumbers, bodies: Sequence[str]) -> list[int] | None:
+    policy = names.policy(numbers.policy)
+    if not policy.lane_paths:
+        return None
+    values = [lane_value(policy.lane_paths, body) for body in bodies]
+    lanes = names.lanes.intern(numbers.ns, numbers.queue, numbers.kind, policy.fair_by, list(dict.fromkeys(values)))
+    return [lanes[value] for value in values]
+
+
+def intern_lanes(names: InternedNames, specs: Sequence[Spec]) -> None:
+    """Find the lanes of new tasks, by the values of their keys. Tasks of most kinds have none."""
+    keyed = {key for key in {spec.policy for spec in specs} if names.policy(key).lane_paths}
+    groups: dict[tuple[int, int, int, int], dict[str, list[Spec]]] = {}
+    for spec in specs:
+        if spec.policy in keyed:
+            value = lane_value(names.policy(spec.policy).lane_paths, spec.payload)
+            place = spec.ns, spec.queue, spec.kind, spec.policy
+            groups.setdefault(place, {}).setdefault(value, []).append(spec)
+    for (ns, queue, kind, policy), by_value in groups.items():
+        lanes = names.lanes.intern(ns, queue, kind, names.policy(policy).fair_by, list(by_value))
+        for value, alike in by_value.items():
+            for spec in alike:
+                spec.lane = lanes[value]
 
 
 class TaskNumbers(NamedTuple):
@@ -171,6 +210,17 @@ def submit(batch: BatchContext, commands: Sequence[Command], specs: Specs) -> No
             receipt = receipt._replace(written=Written(batch.tx.now, batch.tx.names.policy(spec.policy)))
         batch.verdicts[i] = Verdict(receipt)
     write_labels(batch.tx, [(spec, c.labels) for _, c, spec in fresh if c.labels])
+    write_windows(batch)
+
+
+def lock_windows_of(batch: BatchContext, commands: Sequence[Command], specs: Specs) -> list[int]:
+    """Lock what debounced and throttled submits share. Returns the tasks to lock with those of other commands."""
+    windowed = [
+        (c, spec.kind)
+        for i, spec in specs.items()
+        if isinstance(c := commands[i], Submit) and c.has_window and isinstance(spec, Spec)
+    ]
+    return lock_windows(batch, windowed) if windowed else []
 
 
 def write_labels(tx: Tx, labelled: Sequence[tuple[LabelledJob, dict[str, str]]]) -> None:
@@ -194,6 +244,7 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
         return []
     tx = batch.tx
     allocate_keys(tx, specs)
+    add_lanes(tx, [spec for spec in specs if spec.lane is None])
     now, writes = tx.now, PendingWrites(batch)
     members = specs[0].stage is not None
     for spec in specs if members else ():
@@ -209,10 +260,13 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
     member = {name: [getattr(s, name) for s in specs] for name in _MEMBER_COLUMNS} if members else {}
     if any(s.attempts for s in specs):
         rows["attempts"] = [s.attempts for s in specs]
+    if any(s.lane for s in specs):
+        rows["lane"] = [s.lane for s in specs]
     claimable = [s for s in specs if s.run_at is not None and s.run_at <= now and not s.held]
-    ready = {"key": [s.key for s in claimable], **_columns_of(claimable, "queue", "kind", "rank")}
+    of_ready = _columns_of(claimable, "line", "kind", "rank")
+    ready = {"key": [s.key for s in claimable], "queue": of_ready.pop("line"), **of_ready}
     batch.unclaimed_new.update(ready["key"])
-    _insert(tx, {**rows, **place, **origin, **member}, ready)
+    _insert(batch, {**rows, **place, **origin, **member}, ready)
     _describe(tx, [(s.key, s.metadata, s.tracestate) for s in specs if s.metadata or s.tracestate])
     _copy_checkpoints(tx, [(s.key, s.checkpoint_of) for s in specs if s.checkpoint_of is not None])
     writes.flush()
@@ -221,18 +275,29 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
 
 _EVENT_COLUMNS = ("job", "ns", "actor", "cause")
 _NEW = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
-_NEW_TASK = {**_NEW, "spared": 0}
+_NEW_TASK = {**_NEW, "spared": 0, "lane": None}
 _NEW_EVENT = {**_NEW, "type": TASK.submit.event, "was": None, "trace": None, "payload": None}
 """Without the trace of the task, which is read from its row."""
 _MEMBER_COLUMNS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
 
-def _insert(tx: Tx, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
+def _insert(batch: BatchContext, tasks: dict[str, Any], ready: dict[str, Any]) -> None:
     """Write new tasks, the ready rows of the claimable ones, and the first events."""
+    tx = batch.tx
     shared = {name: tasks[name] for name in (*_EVENT_COLUMNS, "attempts") if name in tasks}
     events = {"entity": tasks["key"], **_NEW_EVENT, **shared, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
     tx.insert_tasks({**_NEW_TASK, **rows, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+    batch.limit_changes.enter(ready)
+
+
+def add_lanes(tx: Tx, specs: list[Spec]) -> None:
+    """Find or add the lanes of new tasks that were not interned before: of a redrive, a condition, a compensation."""
+    for spec in specs:
+        policy = tx.names.policy(spec.policy)
+        if policy.lane_paths:
+            value = lane_value(policy.lane_paths, spec.payload)
+            spec.lane = add_lanes_in(tx, spec.ns, spec.queue, spec.kind, policy.fair_by, [value])[value]
 
 
 def _describe(tx: Tx, described: list[tuple[int, str | None, str | None]]) -> None:
@@ -249,7 +314,7 @@ def _copy_checkpoints(tx: Tx, successors: list[tuple[int, int]]) -> None:
         tx.batch("copy_checkpoints", columns, succeeded=SUCCEEDED)
 
 
-def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers) -> list[str]:
+def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers, lanes: list[int] | None) -> list[str]:
     """Write tasks that differ only in their payloads. Returns their ids, in order."""
     like, tx, count = command.like, batch.tx, len(command.bodies)
     keys, ids = tx.new_keys(count), [str(uuid7()) for _ in range(count)]
@@ -266,8 +331,11 @@ def _submit_many(batch: BatchContext, command: SubmitMany, numbers: TaskNumbers)
     }  # fmt: skip
     claimable = keys if run_at <= now else []
     batch.unclaimed_new.update(claimable)
-    ready_columns = {"queue": numbers.queue, "kind": numbers.kind, "rank": -like.priority}
-    _insert(tx, tasks, {"key": claimable, **ready_columns})
+    lines: int | list[int] = numbers.queue
+    if lanes is not None:
+        tasks["lane"] = lanes
+        lines = [-lane for lane in lanes] if claimable else numbers.queue
+    _insert(batch, tasks, {"key": claimable, "queue": lines, "kind": numbers.kind, "rank": -like.priority})
     if like.metadata is not None or like.tracestate is not None:
         _describe(tx, [(key, optional_text_of(like.metadata), like.tracestate) for key in keys])
     writes.flush()
@@ -313,11 +381,11 @@ def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) ->
         return None
     if c.idempotency_key is not None or c.unique_key is not None or c.labels or c.alias is not None:
         return None
-    if c.metadata is not None or c.tracestate is not None or c.tells_written:
+    if c.metadata is not None or c.tracestate is not None or c.tells_written or c.has_window:
         return None
     numbers = intern_task(store.names, c, c.namespace, names_ttl_s)
     policy = store.names.policy(numbers.policy)
-    if policy.queue_ttl_s is not None or policy.deadline_s is not None:
+    if policy.queue_ttl_s is not None or policy.deadline_s is not None or policy.lane_paths:
         return None
     id_ = str(uuid7())
     shared = {"ns": numbers.ns, "correlation_id": c.correlation_id, "trace": c.trace}

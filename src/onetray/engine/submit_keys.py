@@ -1,9 +1,9 @@
 """Keys of submits, and the verdict of a submit whose key is taken.
 
 Owns idempotency keys (until the key expires, a repeated submit returns the same job) and unique keys (at most one open
-job). Keys that dialects reserve (reserved_keys.py) are checked first, then idempotency keys, unique keys and aliases
-(aliases.py): a submit that returns an earlier job needs none of the later ones. All are taken in sorted order, so that
-two batches cannot deadlock.
+job). Keys that dialects reserve (reserved_keys.py) are checked first, then idempotency keys, unique keys, windows
+(submit_windows.py) and aliases (aliases.py): a submit that returns an earlier job needs none of the later ones. All are
+taken in sorted order, so that two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from onetray.domain.task import Receipt, Verdict
 from onetray.engine.aliases import NewAlias, take_aliases
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.reserved_keys import reserve_keys
+from onetray.engine.submit_windows import forget_windows, take_windows
 from onetray.store.base import Tx
 from onetray.store.rows import KeyHolderRow
 
@@ -78,12 +79,14 @@ def body_hash(command: Submit | SubmitFlow) -> str:
 
 def take_keys(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tuple[int, C, K]]:
     """Set the verdicts of submits whose keys are taken. Returns the others, which now own their keys."""
-    if all(c.idempotency_key is None and c.unique_key is None and not spec.has_aliases for _, c, spec in work):
+    if not batch.windows and all(
+        c.idempotency_key is None and c.unique_key is None and not spec.has_aliases for _, c, spec in work
+    ):
         return work
     work = reserve_keys(batch, work)
     allocate_keys(batch.tx, [spec for _, _, spec in work])
     fresh, repeats = _take_idempotency(batch, work)
-    fresh = _take_aliases(batch, _take_unique(batch, fresh))
+    fresh = _take_aliases(batch, take_windows(batch, _take_unique(batch, fresh)))
     for i, command, first in repeats:
         batch.answer(i, _repeat_of(batch, command, first))
     return fresh
@@ -202,6 +205,7 @@ def _take_aliases(batch: BatchContext, work: list[tuple[int, C, K]]) -> list[tup
         if getattr(v.value, "id", None) in gone:
             # Another submit was answered with the job of a unique key that is not written now: run each by itself.
             raise next(iter(refused.values()))
+    forget_windows(batch, gone.values())
     for keys in ("unique_keys", "idempotency"):
         tx.query(f"prune_{keys}", keys=sorted(gone.values()))
     return [w for w in work if w[0] not in refused]

@@ -212,7 +212,7 @@ def _promote(batch: BatchContext, writes: PendingWrites, command: Promote, row: 
         return not_due(row)
     if row.stage is not None and batch.locked.holds_back(row):
         return not_due(row)
-    writes.put("promote_ready", queue=row.queue, rank=-row.priority, key=row.key, kind=row.kind)
+    writes.put("promote_ready", queue=row.line, rank=-row.priority, key=row.key, kind=row.kind)
     # The janitor deletes the due rows that it has read; a promote from elsewhere has to do it here.
     writes.put("delete_due", at=row.run_at, key=row.key, what=RUN)
     return accept_control(command, row)

@@ -102,14 +102,18 @@ def _stage(store: Store, s: StageFacts) -> Iterator[Blocker]:
 
 
 def _nobody_claims(store: Store, s: StageFacts, control: int) -> Iterator[Blocker]:
-    """For each queue and kind of the tasks that wait in the stage, why no registered worker claims them."""
+    """For each queue and kind of the tasks that wait in the stage, why no registered worker claims them. Each reason
+    once: most are the same for all kinds of a queue."""
     waiting = store.read("kinds_in_stage", stage=s.key, scan=SCANNED_TASKS, limit=MAX_KINDS)
     workers = RegisteredWorkers(store, s.namespace) if waiting else None
+    found: dict[str, Blocker] = {}
     for row in waiting:
         if workers is not None and row.control == control:
             # Of a stage that has not begun: later, its own tasks may be what the workers are busy with.
             find = workers.all_blockers if s.state != RUNNING else workers.blockers
-            yield from find(row.queue, row.kind, stage=s.name)
+            for blocker in find(row.queue, row.kind, stage=s.name):
+                found.setdefault(blocker.message, blocker)
+    yield from found.values()
 
 
 def _paused(store: Store, key: int, name: str) -> Iterator[Blocker]:

@@ -1,8 +1,9 @@
 """Explain why a task is not running: what blocks it, who can act, and until when.
 
-The reasons come from the rows that a claim uses, read in one statement: apart from those about workers, the list is
-empty exactly if a claim from the task's queue would return the task now. Reads only. Stages and flows are explained in
-explain/flows.py, missing workers in explain/workers.py, and what has ended in explain/endings.py.
+The reasons come from the rows that a claim uses: apart from those about workers and about turns, the list is empty
+exactly if a claim from the task's queue would return the task now. Reads only. Stages and flows are explained in
+explain/flows.py, limits in explain/limits.py, missing workers in explain/workers.py, and what has ended in
+explain/endings.py.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from onetray.domain.lifecycle import (
 from onetray.domain.task import Blocker, json_of
 from onetray.explain.endings import IsRefused, ended_task
 from onetray.explain.flows import explain_parent, resume_command, stage_waits
+from onetray.explain.limits import TAKES_TURNS, limit_blockers
 from onetray.explain.workers import CODES as ABOUT_WORKERS
 from onetray.explain.workers import RegisteredWorkers
 from onetray.store.base import Store
@@ -39,10 +41,10 @@ from onetray.store.explain_rows import TaskFacts, UnmetRow
 
 COUNTED = 1_000
 """How many tasks ahead of another are counted at most."""
-SAY_WHEN = frozenset({"backing_off", "delayed"})
+SAY_WHEN = frozenset({"backing_off", "delayed", "debounced"})
 """The reasons whose messages say when they end."""
 BEING_ENDED = "being_ended"
-RUN, RESCHEDULED, CANCEL_ASKED = "run", "task.rescheduled", "task.cancel_requested"
+RUN, RESCHEDULED, CANCEL_ASKED, DEBOUNCE = "run", "task.rescheduled", "task.cancel_requested", "debounce"
 FAILED_ATTEMPT = (TASK.retry.event, TASK.expire.event)
 """The events after which a queued task with a later run_at is backing off."""
 
@@ -61,6 +63,10 @@ def explain(store: Store, task_id: str, namespace: str, is_refused: IsRefused) -
     facts = rows[0]
     needs = store.read("unmet_of", task=facts.key, met=SUCCEEDED, limit=20) if facts.unmet else []
     found = list(_blockers(facts, needs, is_refused))
+    if any(reason.code == "delayed" for reason in found):
+        found = [_debounced(store, facts) or reason if reason.code == "delayed" else reason for reason in found]
+    if facts.state == QUEUED and facts.ready:
+        found += limit_blockers(store, facts.key)
     is_lost = facts.state in HELD and _lease_is_over(facts)
     if is_lost or (facts.state == QUEUED and not any(reason.code == BEING_ENDED for reason in found)):
         workers = RegisteredWorkers(store, namespace)
@@ -70,7 +76,7 @@ def explain(store: Store, task_id: str, namespace: str, is_refused: IsRefused) -
 
 def is_claimable(reasons: Iterable[Blocker]) -> bool:
     """Whether a claim would return the task: if something is missing, it is only a worker."""
-    return all(reason.code in ABOUT_WORKERS for reason in reasons)
+    return all(reason.code in ABOUT_WORKERS or reason.code == TAKES_TURNS for reason in reasons)
 
 
 def position(store: Store, task_id: str, namespace: str = "default", most: int = 1000) -> int | None:
@@ -210,6 +216,21 @@ def _not_ready(f: TaskFacts, held: bool) -> Blocker:
     if f.last_event in FAILED_ATTEMPT and f.rescheduled_by is None:
         return _backing_off(f, facts, when)
     return Blocker("delayed", f"{_why_delayed(f)}: it may run {when}", ends_at=f.run_at, facts=facts)
+
+
+def _debounced(store: Store, f: TaskFacts) -> Blocker | None:
+    """Why a task is delayed, if it waits for the end of its debounce window."""
+    windows = store.read("debounced_job", job=f.key, mode=DEBOUNCE)
+    window = next((window for window in windows if window.until_at == f.run_at), None)
+    if window is None or f.fence != 1:
+        return None
+    count = f"{window.replaced} submit{'' if window.replaced == 1 else 's'}"
+    message = (
+        f"it is debounced: it waits for quiet until {utc_text(f.run_at)}, in {duration(f.run_at - f.now)}; "
+        f"{count} replaced its payload"
+    )
+    facts = {"run_at": f.run_at, "replaced": window.replaced}
+    return Blocker("debounced", message, ends_at=f.run_at, facts=facts)
 
 
 def _backing_off(f: TaskFacts, facts: dict[str, Any], when: str) -> Blocker:

@@ -17,13 +17,12 @@ from onetray import __version__
 from onetray.engine import Engine
 from onetray.http import problems
 from onetray.http.auth.middleware import AuthMiddleware
-from onetray.http.auth.scopes import must_be_guarded
 from onetray.http.dialects import mount, mount_dashboard, mount_mcp
 from onetray.http.json_answers import Json
 from onetray.http.limits.requests import LimitMiddleware
 from onetray.http.native_route import also_head
 from onetray.http.observe.request_log import RequestLog
-from onetray.http.route_index import RouteIndex
+from onetray.http.route_index import RouteIndex, add_routes
 from onetray.http.routes import (
     aliases,
     bulk,
@@ -35,11 +34,13 @@ from onetray.http.routes import (
     job_actions,
     job_reads,
     jobs,
+    limits,
     metrics,
     overview,
     queues,
     rpc,
     rpc_wait,
+    schedules,
     stages,
     streams,
     tasks,
@@ -64,12 +65,18 @@ ROUTERS: tuple[APIRouter, ...] = (
     dead_letters.router,
     bulk.router,
     queues.router,
+    limits.router,
     overview.router,
     flow_definitions.router,
+    schedules.router,
     streams.router,
     docs.router,
     rpc.router,
 )
+DESCRIBED = APIRouter(default_response_class=Json, generate_unique_id_function=lambda route: route.name)
+"""What the description of the native API is built from."""
+for _router in ROUTERS:
+    DESCRIBED.include_router(_router)
 
 
 class App(FastAPI):
@@ -95,16 +102,14 @@ def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:
     """Build the app of a server. The caller keeps the engine, and closes it."""
     app = App(
         title="onetray", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
-        default_response_class=Json, generate_unique_id_function=lambda route: route.name, redirect_slashes=False,
-        telemetry=OWN_SPANS,
+        redirect_slashes=False, telemetry=OWN_SPANS,
     )  # fmt: skip
     config = config or HttpConfig()
     app.state.services, app.state.shapes, app.state.guarded = Services(engine, config), {}, []
+    app.state.described = DESCRIBED.routes
     for router in ROUTERS:
         also_head(router.routes)
-        must_be_guarded(router.routes)
-        app.state.guarded += router.routes
-        app.include_router(router)
+        add_routes(app, router.routes)
     mount(app, config.dialects)
     if config.mcp_tools != "none":
         mount_mcp(app)

@@ -20,8 +20,8 @@ from starlette.types import Scope
 from onetray.config import BUILT_IN_DIALECTS
 from onetray.domain.errors import InvalidInput
 from onetray.domain.state_table import StateTable
-from onetray.http.auth.scopes import must_be_guarded
 from onetray.http.native_route import GuardedRoute, also_head
+from onetray.http.route_index import add_routes
 
 GROUP = "onetray.dialects"
 """The group of entry points. The value of each is a Dialect, its name is the dialect's."""
@@ -83,29 +83,21 @@ def mount(app: FastAPI, names: tuple[str, ...]) -> None:
     # Also in this order: a route of /v1/pipeline comes before one of /v1 that would match the same path.
     for dialect in sorted(dialects, key=lambda dialect: len(dialect.prefix), reverse=True):
         also_head(dialect.router.routes)
-        must_be_guarded(dialect.router.routes)
-        app.state.guarded += dialect.router.routes
-        # Not in the native OpenAPI document: each dialect has its own.
-        app.include_router(dialect.router, include_in_schema=False)
+        add_routes(app, dialect.router.routes)
         app.state.shapes[dialect.prefix] = dialect.shape
 
 
 def mount_mcp(app: FastAPI) -> None:
     """Add /mcp to an app. Its module is imported by its name: it knows this layer."""
     mcp = import_module("onetray.mcp.route")
-    must_be_guarded(mcp.router.routes)
-    app.state.guarded += mcp.router.routes
-    app.include_router(mcp.router, include_in_schema=False)
+    add_routes(app, mcp.router.routes)
     app.state.shapes[mcp.PREFIX] = mcp.rpc_error
 
 
 def mount_dashboard(app: FastAPI) -> None:
     """Add the pages at / and below /ui to an app. Their module is imported by its name, as that of /mcp is."""
     dashboard = import_module("onetray.dashboard.route")
-    router = dashboard.router()
-    must_be_guarded(router.routes)
-    app.state.guarded += router.routes
-    app.include_router(router, include_in_schema=False)
+    add_routes(app, dashboard.router().routes)
     dashboard.install_dashboard(app)
 
 

@@ -10,14 +10,17 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from functools import lru_cache
 from typing import NamedTuple
 
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onetray.http import problems
+from onetray.http.auth.scopes import must_be_guarded
 from onetray.http.native_route import Handler
 from onetray.http.request import BufferedRequest
 
@@ -52,12 +55,11 @@ class Candidate(NamedTuple):
         return {"endpoint": self.route.endpoint, "route": self.route, "path_params": values}
 
 
-class RouteIndex:
-    """Calls the routes of an app. Their order counts as in a router."""
+class RouteTable:
+    """Routes by what a request says. Their order counts as in a router."""
 
-    def __init__(self, routes: Iterable[BaseRoute], router: ASGIApp) -> None:
-        self._router = router
-        self._candidates: dict[tuple[str, int], list[Candidate]] = {}
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        self.candidates: dict[tuple[str, int], list[Candidate]] = {}
         self._fixed: dict[tuple[str, str], Candidate] = {}
         """Routes without parameters, by method and path."""
         for route in routes:
@@ -79,13 +81,48 @@ class RouteIndex:
         candidate = Candidate(fixed, _whole_segments(segments), route, route.get_route_handler())
         for method in route.methods or ():
             for length in lengths:
-                self._candidates.setdefault((method, length), []).append(candidate)
+                self.candidates.setdefault((method, length), []).append(candidate)
             # Unless an earlier route has a parameter there.
-            if candidate.params == () and self._find({"method": method, "path": route.path}) is candidate.handler:
+            if candidate.params == () and self.find({"method": method, "path": route.path}) is candidate.handler:
                 self._fixed[method, route.path] = candidate
 
+    def find(self, scope: Scope) -> Handler | None:
+        """The handler of a request's route. The scope gets what a router would add to it."""
+        fixed = self._fixed.get((scope["method"], scope["path"]))
+        if fixed is not None and not scope.get("root_path"):
+            scope["endpoint"], scope["route"], scope["path_params"] = fixed.route.endpoint, fixed.route, {}
+            return fixed.handler
+        segments = scope["path"].split("/")
+        for candidate in self.candidates.get((scope["method"], len(segments)), ()):
+            found = candidate.match(segments, scope)
+            if found is not None:
+                scope.update(found)
+                return candidate.handler
+        return None
+
+
+class SameRoutes(tuple[BaseRoute, ...]):
+    """Routes as a key: equal to the same objects alone. They have no hash of their own."""
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameRoutes) and [*map(id, self)] == [*map(id, other)]
+
+
+table_of = lru_cache(maxsize=8)(RouteTable)
+"""The apps of a process share the tables of routes that they share."""
+
+
+class RouteIndex:
+    """Calls the routes of an app."""
+
+    def __init__(self, routes: Iterable[BaseRoute], router: ASGIApp) -> None:
+        self._table, self._router = table_of(SameRoutes(routes)), router
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._find(scope) if scope["type"] == "http" else None
+        found = self._table.find(scope) if scope["type"] == "http" else None
         if found is None:
             await self._router(scope, receive, send)
             return
@@ -99,18 +136,15 @@ class RouteIndex:
         if at_once is None or not at_once(response):
             await response(scope, receive, send)
 
-    def _find(self, scope: Scope) -> Handler | None:
-        fixed = self._fixed.get((scope["method"], scope["path"]))
-        if fixed is not None and not scope.get("root_path"):
-            scope["endpoint"], scope["route"], scope["path_params"] = fixed.route.endpoint, fixed.route, {}
-            return fixed.handler
-        segments = scope["path"].split("/")
-        for candidate in self._candidates.get((scope["method"], len(segments)), ()):
-            found = candidate.match(segments, scope)
-            if found is not None:
-                scope.update(found)
-                return candidate.handler
-        return None
+
+def add_routes(app: FastAPI, routes: list[BaseRoute]) -> None:
+    """Let an app serve routes as they are. Raises RuntimeError for one that declares no scope.
+
+    Not by `include_router`: FastAPI would analyse all of them again during the first request that has no route.
+    """
+    must_be_guarded(routes)
+    app.state.guarded += routes
+    app.router.routes += routes
 
 
 def _whole_segments(segments: list[str]) -> tuple[tuple[int, str], ...] | None:

@@ -87,7 +87,12 @@ def everywhere() -> NewWork[Any]:
 def count_statement(work: NewWork[int], name: str, params: Mapping[str, Any]) -> None:
     """Add the tasks that a statement makes claimable."""
     if name in ("insert_ready", "promote_ready"):
-        work.count(params["queue"], len(params["key"]))
+        # Those in lanes, which have minus their lane in place of their queue, are counted when their lanes open.
+        queue = params["queue"]
+        if isinstance(queue, list):
+            work.count([each for each in queue if each > 0], 0)
+        elif queue > 0:
+            work.count(queue, len(params["key"]))
     elif name == "resume_queue":
         work.uncounted.add(params["key"])
     elif name == "close_breakers":

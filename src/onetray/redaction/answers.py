@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from onetray.domain.redactor import HIDDEN
+from onetray.domain.schedule import REFUSED, spec_of
 from onetray.redaction.job_secrets import JobRedaction
 
 Redact = Callable[[JobRedaction, Any, Mapping[str, Any]], Any]
@@ -72,3 +74,47 @@ def of_past(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) 
     return replace(
         answer, **{answer.entity: job}, stages=tuple(parts[:count]), tasks=tuple(parts[count:])
     )  # fmt: skip
+
+
+def of_schedule(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is a schedule, or a list of them. Hides the whole payload if what it submits has redacted fields."""
+    if isinstance(answer, list):
+        return [_hide_payload(redaction, schedule) for schedule in answer]
+    return _hide_payload(redaction, answer)
+
+
+def _hide_payload(redaction: JobRedaction, schedule: Any) -> Any:
+    if schedule.payload is None or not redaction.redacts(schedule.namespace, schedule.kind, schedule.flow):
+        return schedule
+    return replace(schedule, payload=HIDDEN)
+
+
+def of_fires(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is the fires of the schedule that the arguments name."""
+    if all(fire.outcome != REFUSED for fire in answer):
+        return answer
+    namespace = arguments.get("namespace", "default")
+    rows = redaction.store.read("schedule_by_name", schedule=arguments["name"], namespace=namespace)
+    is_secret = any(redaction.redacts(namespace, spec.kind, spec.flow) for spec in (spec_of(row.body) for row in rows))
+    return [_without_refusal(fire) for fire in answer] if is_secret or not rows else answer
+
+
+def without_payload(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is a schedule, for somebody who need not be allowed to read: hides its payload."""
+    return answer if answer.payload is None else replace(answer, payload=HIDDEN)
+
+
+def without_refusal(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is a fire of a schedule, for somebody who need not be allowed to read: hides why it is refused."""
+    return _without_refusal(answer)
+
+
+def _without_refusal(fire: Any) -> Any:
+    """A refusal may quote the payload."""
+    return replace(fire, why=HIDDEN) if fire.outcome == REFUSED else fire
+
+
+def of_explanation(redaction: JobRedaction, answer: Any, arguments: Mapping[str, Any]) -> Any:
+    """The answer is a schedule with its fires."""
+    shown = _hide_payload(redaction, answer.schedule)
+    return replace(answer, schedule=shown, last=of_fires(redaction, answer.last, arguments))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from onetray.domain.declared_flow import declaration_of
 from onetray.domain.flow import Context, Flow, FlowError, MemberReport, Progress, Stage
 from onetray.domain.listing import DeadGroup, DeadLetterSummary, JobLabel, JobSummary, MemberSummary
 from onetray.domain.policy import Policy
@@ -138,6 +139,17 @@ class JobRedaction:
         policies = _policies(self.store) if values else {}
         secrets = _secrets_of(self.store, policies, {of}).get(of) if policies else None
         return values if secrets is None else [secrets.redact_json(value) for value in values]
+
+    def redacts(self, namespace: str, kind: str | None, flow: str | None) -> bool:
+        """Whether a kind, or a declared flow or one of its stages, has redacted fields."""
+        kinds = [] if kind is None else [kind]
+        if flow is not None:
+            rows = self.store.read("declared_flow", namespace=namespace, flow=flow)
+            kinds = [flow, *(stage.kind for row in rows for stage in declaration_of(row.body).stages)]
+        names = self.store.names
+        ns = names.namespace(namespace)
+        keys = [] if ns is None else [key for name in kinds if (key := names.kind(ns, name)) is not None]
+        return any(names.policy(names.policy_of_kind(key, 0.0)).redact for key in keys)
 
 
 def _policies(store: Store) -> dict[int, set[str]]:

@@ -22,6 +22,7 @@ from onetray.domain.declared_flow import FlowDeclaration, check_declaration
 from onetray.domain.errors import InvalidInput, StoreError
 from onetray.domain.machine import ACTORS, USER
 from onetray.domain.policy import Policy
+from onetray.domain.schedule import ScheduleSpec
 from onetray.domain.task import Verdict
 from onetray.domain.worker import WorkerBeat, check_beat
 from onetray.engine.api import EngineApi
@@ -73,7 +74,8 @@ class RemoteEngine(EngineApi):
 
     store = feed = tokens = http_keys = redaction = NeedsDatabase()
     expire_leases = do_due = sweep = janitor = prunable = prune = prune_notes = retention = NeedsDatabase()
-    on_event = on_batch = tally = undo_claim = declare_keeping_redaction = reserve_key = bulk_steps = NeedsDatabase()
+    on_event = on_batch = tally = undo_claim = declare_keeping_redaction = reserve_key = NeedsDatabase()
+    bulk_steps = fire_schedules = NeedsDatabase()
 
     @cached_property
     def config(self) -> EngineConfig:  # type: ignore[override]
@@ -137,6 +139,17 @@ class RemoteEngine(EngineApi):
         check_declaration(flow, self.config.limits)
         body = {**encode_fields(flow), "worker": worker, "renew": renew}
         self._transport.post("/api/v1/flow-definitions", dumps(body))
+
+    def declare_schedules(
+        self, schedules: Sequence[ScheduleSpec], *, app: str = "default", worker: str = "anonymous",
+        renew: bool = False, namespace: str = ANY,
+    ) -> list[str]:  # fmt: skip
+        self.check_namespace(namespace)
+        for spec in schedules:
+            spec.check(self.config.limits)
+        body = {"schedules": list(map(encode_fields, schedules)), "app": app, "worker": worker, "renew": renew}
+        refused: list[str] = self._transport.post("/api/v1/schedules/declare", dumps(body))["refused"]
+        return refused
 
     def configure(self, kind: str, policy: Policy, *, namespace: str = ANY) -> None:
         self.declare({kind: policy}, namespace=namespace)

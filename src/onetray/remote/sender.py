@@ -133,7 +133,8 @@ def _verdict(item: EncodedCommand, answer: Any) -> Verdict:
     if "error" in answer:
         return Verdict(error=error_of(answer["error"]))
     value = decode_answer(item.command, answer.get("value"))
-    return Verdict(value._replace(repeated=False) if item.has_new_key else value)
+    is_new = item.has_new_key and getattr(value, "window", None) is None
+    return Verdict(value._replace(repeated=False) if is_new else value)
 
 
 def _joined(command: Command, parts: list[Verdict]) -> Verdict:

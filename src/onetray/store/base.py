@@ -54,13 +54,19 @@ WAKING = frozenset(
         "insert_log",
         "close_breakers",
         "open_breaker",
+        "set_buckets",
+        "enter_lanes",
+        "rule_is_counted",
+        "change_rule",
+        "delete_rule",
     }
 )
 """Statements that wake waiting code after their commit. So do moves and new tasks."""
 
 
 class MixedUse:
-    """The queues in which a claim by kinds has recently found tasks of other kinds."""
+    """Queues that were recently found to need another path: with tasks of kinds that a claim did not ask for, or with
+    limits."""
 
     FOR_S = 10.0
 
@@ -70,8 +76,15 @@ class MixedUse:
     def __contains__(self, queue: int) -> bool:
         return time.monotonic() - self._added_at.get(queue, float("-inf")) < self.FOR_S
 
+    def __bool__(self) -> bool:
+        """Whether any queue was found to."""
+        return bool(self._added_at)
+
     def add(self, queue: int) -> None:
         self._added_at[queue] = time.monotonic()
+
+    def discard(self, queue: int) -> None:
+        self._added_at.pop(queue, None)
 
 
 class Tx(Protocol):
@@ -79,8 +92,13 @@ class Tx(Protocol):
 
     names: InternedNames
     mixed: MixedUse
+    limited: MixedUse
     work: NewWork[int]
     """Tasks that it makes claimable."""
+    is_callers: bool
+    """Whether it is part of a transaction of the caller, which may keep its locks for long."""
+    skips_locked: bool
+    """Whether other transactions may have locked rows, so that a query that skips these does not find them."""
 
     @property
     def now(self) -> int:
@@ -126,9 +144,17 @@ class Tx(Protocol):
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         """Lock claimable tasks, highest priority first, then oldest. Skips tasks that another transaction has locked.
 
-        Returns none while any breaker is open, unless `past_breakers` says that `kinds` excludes the kinds of open
-        breakers: so most claims need not read the breakers.
+        Returns none while any breaker is open, or if the queue has limits, unless `past_breakers` says that `kinds`
+        and `limit` respect both: so most claims need not read them. Leaves out tasks in lanes.
         """
+        ...
+
+    def pick_from_lanes(self, limits: Mapping[int, int]) -> list[ClaimedRow]:
+        """Lock the first tasks of these locked lanes: by lane, how many."""
+        ...
+
+    def query_each(self, name: str, limits: Mapping[int, int], /) -> Rows:
+        """Run a query for a list of keys, each with a limit of its own."""
         ...
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
@@ -162,6 +188,12 @@ class Tx(Protocol):
     def new_keys(self, count: int) -> list[int]: ...
 
     def new_leases(self, count: int) -> list[int]: ...
+
+    def new_lanes(self, count: int) -> list[int]: ...
+
+    def not_before(self, at: int) -> None:
+        """Set the time of this transaction forward: to that of a lock it has waited for, or of what it has read."""
+        ...
 
 
 class ForeignTransaction(Protocol):
@@ -212,7 +244,7 @@ class Store(ABC):
         """Identifies this store in its notifications, so that its own listener can ignore them."""
         self.outage = Outage()
         self.statements = statements_for(self.dialect)
-        self.mixed = MixedUse()
+        self.mixed, self.limited = MixedUse(), MixedUse()
         self.names = InternedNames(self)
 
     @abstractmethod

@@ -149,6 +149,8 @@ class CallerTransaction:
 class CallerTx(PostgresTx):
     """Runs statement by statement, without BEGIN and SET: a setting would stay for the rest of the transaction."""
 
+    is_callers = True
+
     def __init__(self, caller: CallerConnection, store: PostgresStore) -> None:
         no_connection: Any = None
         super().__init__(no_connection, store)

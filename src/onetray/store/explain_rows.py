@@ -237,3 +237,10 @@ class RetryFacts(NamedTuple):
     is_taken: int
     has_carried: int
     compensation: int | None
+
+
+class DebouncedRow(NamedTuple):
+    """Until when a debounced job waits, and how many submits have replaced its payload."""
+
+    until_at: int
+    replaced: int

@@ -14,9 +14,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from onetray.domain.policy import Policy
+from onetray.store.lanes import InternedLanes
 
 if TYPE_CHECKING:
-    from onetray.store.base import Store
+    from onetray.store.base import Store, Tx
     from onetray.store.rows import KindRow, QueueRow
 
 
@@ -26,6 +27,7 @@ MAX_AGE_S = 60.0
 class InternedNames:
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.lanes = InternedLanes(store)
         self._swapping = threading.Lock()
         self._namespaces: dict[str, int] = {}
         self._namespace_names: dict[int, str] = {}
@@ -157,7 +159,13 @@ class InternedNames:
     def intern_queue(self, ns: int, name: str) -> int:
         key = self.queue(ns, name)
         if key is None:
-            self._write("add_queue", ns=ns, name=name)
+
+            def add(tx: Tx) -> None:
+                tx.query("share_namespace", ns=ns)
+                tx.query("add_queue", ns=ns, name=name)
+
+            self._store.write(add)
+            self.refresh()
             key = self._queues[(ns, name)]
         return key
 

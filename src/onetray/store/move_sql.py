@@ -25,10 +25,10 @@ from onetray.store.sql_template import (
 
 _HELD = (
     " AND task.owner = b.worker AND task.lease = b.lease AND task.ns = b.ns AND task.attempts = b.attempts"
-    " AND task.updated_at <= {first} AND task.stage IS NULL"
+    " AND task.updated_at <= {first} AND task.stage IS NULL AND task.slots {slots}"
 )
-"""The additional guard for tasks that were not locked: the worker holds the task, it belongs to no flow, and what its
-event says of it is true."""
+"""The additional guard for tasks that were not locked: the worker holds it, it belongs to no flow, it has no slots of
+limits but those that were read, and what its event says of it is true."""
 
 
 def title(t: Transition) -> str:
@@ -38,10 +38,14 @@ def title(t: Transition) -> str:
 
 @cache
 def move_of(
-    hops: tuple[Transition, ...], dialect: str, once: frozenset[str] = frozenset(), held: bool = False
+    hops: tuple[Transition, ...],
+    dialect: str,
+    once: frozenset[str] = frozenset(),
+    held: bool = False,
+    with_slots: bool = False,
 ) -> Statement:
     name = ", ".join(title(h) for h in hops)
-    update = with_parameters(name, _update(name, hops, held), dialect, once)
+    update = with_parameters(name, _update(name, hops, held, with_slots), dialect, once)
     columns = tuple(dict.fromkeys(BATCH_COLUMN.findall(update)))
     if dialect == SQLITE:
         return render(name, update, dialect, columns)
@@ -54,18 +58,19 @@ def all_of(cte: str) -> str:
     return f"SELECT count(*) / CASE count(*) WHEN :size::bigint THEN 1 ELSE 0 END FROM {cte}"
 
 
-def _update(name: str, hops: tuple[Transition, ...], held: bool) -> str:
+def _update(name: str, hops: tuple[Transition, ...], held: bool, with_slots: bool) -> str:
     """Add the guard and the new state from the lifecycle's table to the UPDATE."""
     first, last = hops[0], hops[-1]
     t = first.entity
-    freed = "owner = NULL, lease = NULL"
+    freed = "owner = NULL, lease = NULL, slots = NULL"
     events = "',' || {event_id}" + (" || ',' || {event_id:2}" if len(hops) == 2 else "")
     words: dict[str, Word] = {
         "moved": f"state = '{last.target}', version = {t}.version + {len(hops)}, updated_at = b.at, "
-        f"events = {t}.events || {events}",
+        f"events = {t}.events || {events}" + (", slots = b.slots" if with_slots and not held else ""),
         "ended": f"finished_at = b.at, {freed}" if t == TASK.entity else "finished_at = b.at",
         "reopened": f"fence = task.fence + 1, run_at = b.run_at, {freed}",
         "freed": freed,
+        "slots": "= b.slots" if with_slots else "IS NULL",
         "first": "b.began" if first is TASK.start and len(hops) == 2 else "b.at",
     }
     guard = f"{t}.key = b.key AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"

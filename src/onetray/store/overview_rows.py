@@ -1,4 +1,4 @@
-"""Rows of the statistics and of the overview."""
+"""Rows of the statistics, of the overview, and of progress."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ class QueueCountRow(NamedTuple):
     paused_by: str | None
     ready: int
     oldest_ready_at: int | None
+    limited: int
 
 
 class WaitingRow(NamedTuple):
@@ -86,6 +87,14 @@ class WaitingRow(NamedTuple):
     """Whether it can be answered: it is the turn of this stage."""
 
 
+class ApprovalCountRow(NamedTuple):
+    """Among the first stages that wait: how many there are, and how many of them can be answered now."""
+
+    waiting: int
+    open: int
+    oldest_at: int | None
+
+
 class HeldTaskRow(NamedTuple):
     """A task that a worker holds."""
 
@@ -95,3 +104,27 @@ class HeldTaskRow(NamedTuple):
     queue: str
     state: str
     started_at: int | None
+
+
+class TaskShareRow(NamedTuple):
+    """A single task, and the numbers of the progress that it reported last."""
+
+    id: str
+    state: str
+    attempts: int
+    reported_on: int | None
+    """The number of the attempt."""
+    done: float | None
+    out_of: float | None
+
+
+class StageShareRow(NamedTuple):
+    """How many tasks a stage has. A flow without stages has one row without a stage."""
+
+    flow_id: str
+    flow_state: str
+    key: int | None
+    state: str
+    total: int
+    open: int
+    succeeded: int

@@ -6,7 +6,7 @@ Owns everything between BEGIN and COMMIT. postgres.py owns connections and resol
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -50,12 +50,14 @@ _BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ON
 
 
 class PostgresTx:
+    is_callers, skips_locked = False, True
+
     def __init__(self, connection: Connection[Any], store: PostgresStore) -> None:
         self._connection = connection
         self._store = store
         self._statements = store.statements
         self.names: InternedNames = store.names
-        self.mixed = store.mixed
+        self.mixed, self.limited = store.mixed, store.limited
         self._test_time = store.clock.now() if store.clock else None
         self._pending: list[Query] = [("BEGIN", {})]
         self._deferred: list[tuple[int, Statement, Rows]] = []
@@ -83,7 +85,7 @@ class PostgresTx:
         rows = statement.rows(self._send((statement.sql, bind_postgres(statement, params))))
         if name == "open_ready":
             self._opened = True
-            self.work.count([queue for (queue,) in rows], 0)
+            self.work.count([row.queue for row in rows if row.queue > 0], 0)
         return rows
 
     def query_later(self, name: str, /, **params: Any) -> Rows:
@@ -185,7 +187,7 @@ class PostgresTx:
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
         if kinds is None:
-            rows = self._pick_any(queue, limit)
+            rows = self._pick_any(queue, limit, past_breakers)
         elif len(kinds) == 1:
             rows = self._pick_kind(queue, kinds[0], limit, past_breakers)
         else:
@@ -196,16 +198,24 @@ class PostgresTx:
             self._now = max(self.now, *(row.seen_at for row in rows))
         return rows
 
-    def _pick_any(self, queue: int, limit: int) -> list[ClaimedRow]:
+    def query_each(self, name: str, limits: Mapping[int, int], /) -> Rows:
+        return self.query(name, keys=list(limits), limits=list(limits.values()))
+
+    def pick_from_lanes(self, limits: Mapping[int, int]) -> list[ClaimedRow]:
+        rows: list[ClaimedRow] = sorted(self.query_each("claim_lanes", limits))
+        self.not_before(max((row.seen_at for row in rows), default=0))
+        return rows
+
+    def _pick_any(self, queue: int, limit: int, past_breakers: bool) -> list[ClaimedRow]:
         low = self._store.low_water.setdefault(queue, LowWater())
         # Tasks that this transaction has put before the mark count, too.
         self.lower_marks()
         if low.can_start_at_mark():
             entries = low.entries
-            rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit))
+            rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit, past_breakers))
             if not rows:
                 # The tasks of these ready rows may be locked for another reason than a claim: look past them.
-                rows = self._claim_any("claim_any", queue, low.rank, low.task, limit)
+                rows = self._claim_any("claim_any", queue, low.rank, low.task, limit, past_breakers)
             # If these are fewer than the limit, there may be tasks before the mark: from a late commit, a requeue, a
             # higher priority, a claim that was rolled back. Scan for them at once unless such scans are slow.
             if len(rows) == limit or time.monotonic() - low.scanned_at < low.rest_s(found=bool(rows)):
@@ -213,20 +223,23 @@ class PostgresTx:
                     low.move_to((rows[0].rank, rows[0].key), entries)
                 return rows
             picked = {row.key for row in rows}
-            more = [row for row in self._pick_from_start(queue, limit, low) if row.key not in picked]
+            more = [row for row in self._pick_from_start(queue, limit, low, past_breakers) if row.key not in picked]
             return sorted(rows + more[: limit - len(rows)])
-        return self._pick_from_start(queue, limit, low)
+        return self._pick_from_start(queue, limit, low, past_breakers)
 
-    def _pick_from_start(self, queue: int, limit: int, low: LowWater) -> list[ClaimedRow]:
+    def _pick_from_start(self, queue: int, limit: int, low: LowWater, past_breakers: bool) -> list[ClaimedRow]:
         began, entries = time.monotonic(), low.entries
-        rows = self._claim_any("claim_any", queue, *START_OF_QUEUE, limit)
+        rows = self._claim_any("claim_any", queue, *START_OF_QUEUE, limit, past_breakers)
         low.scanned_at = time.monotonic()
         low.costs.append(low.scanned_at - began)
         low.move_to((rows[0].rank, rows[0].key) if rows else START_OF_QUEUE, entries)
         return rows
 
-    def _claim_any(self, statement: str, queue: int, rank: int, task: int, limit: int) -> list[ClaimedRow]:
-        return self.query(statement, queue=queue, rank=rank, task=task, limit=limit, past_breakers=0)
+    def _claim_any(
+        self, statement: str, queue: int, rank: int, task: int, limit: int, past_breakers: bool
+    ) -> list[ClaimedRow]:
+        past = int(past_breakers)
+        return self.query(statement, queue=queue, rank=rank, task=task, limit=limit, past_breakers=past)
 
     def _pick_kind(self, queue: int, kind: int, limit: int, past_breakers: bool) -> list[ClaimedRow]:
         return self.query("claim_kind", queue=queue, kind=kind, limit=limit, past_breakers=int(past_breakers))
@@ -261,9 +274,11 @@ class PostgresTx:
         self.wakes = True
         blocks = self._next("onetray.event_id", -(-size // BLOCK))
         ids = [str(id_) for block in blocks for id_ in range(block, block + BLOCK)][:size]
+        if tasks.get("lane") is None:
+            tasks = {name: values for name, values in tasks.items() if name != "lane"}
         rows: list[tuple[str, Columns]] = [("task", {**tasks, "events": ids})]
         if ready["key"]:
-            self.work.count(ready["queue"], len(ready["key"]))
+            count_statement(self.work, "insert_ready", ready)
             self._entered.append(_first_entry(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
@@ -313,6 +328,12 @@ class PostgresTx:
                 stock.extend(self._next("onetray.lease_key", LEASE_KEY_BLOCK))
         return keys
 
+    def new_lanes(self, count: int) -> list[int]:
+        return self._next("onetray.lane_key", count)
+
+    def not_before(self, at: int) -> None:
+        self._now = max(self.now, at)
+
     def _next(self, sequence: str, count: int) -> list[int]:
         # As one text: one row for each number would cost more than the numbers.
         sql = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
@@ -353,7 +374,8 @@ class PostgresTx:
                 mark.reset()
         for ready in self._entered:
             for queue, rank, key in in_rows(ready, ("queue", "rank", "key")):
-                self._store.entered(queue, rank, key)
+                if queue > 0:
+                    self._store.entered(queue, rank, key)
 
     def unlock_picked(self, committed: bool) -> None:
         """Make the next claim find the tasks that this transaction locked and did not claim.

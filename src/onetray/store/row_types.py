@@ -12,12 +12,12 @@ from functools import partial
 from itertools import starmap
 from typing import Any
 
-from onetray.store import copied_rows, event_rows, explain_rows, overview_rows, rows, shown_rows
+from onetray.store import copied_rows, event_rows, explain_rows, limit_rows, overview_rows, rows, shown_rows
 
 RowMaker = Callable[[Iterable[tuple[Any, ...]]], Iterable[Any]]
 ROW_TYPES: dict[str, Any] = {
     type_.__name__: type_
-    for module in (rows, event_rows, copied_rows, explain_rows, overview_rows, shown_rows)
+    for module in (rows, event_rows, copied_rows, explain_rows, limit_rows, overview_rows, shown_rows)
     for type_ in vars(module).values()
     if isinstance(type_, type) and (hasattr(type_, "_fields") or type_ in shown_rows.VALUES)
 }

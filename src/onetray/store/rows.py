@@ -38,8 +38,17 @@ class TaskRow(NamedTuple):
     control: int
     """Whether it decides a stage's condition instead of being part of its work."""
     updated_at: int
+    lane: int | None
+    """The lane that it waits in."""
+    slots: str | None
+    """The counters of limits in which it is counted while a worker holds it, between commas."""
     seen_at: int
     """When it was read, by the clock of its store."""
+
+    @property
+    def line(self) -> int:
+        """Where its ready row stands: under its queue, or under minus its lane."""
+        return self.queue if self.lane is None else -self.lane
 
 
 class FlowRow(NamedTuple):
@@ -156,6 +165,7 @@ class ClaimedRow(NamedTuple):
     stage: int | None
     control: int
     idempotency_key: str | None
+    lane: int | None
     seen_at: int
 
 
@@ -242,6 +252,23 @@ class JobToDelete(NamedTuple):
     kind: str
     correlation_id: str
     flow_id: str | None
+
+
+class WindowRow(NamedTuple):
+    """A window of debounced or throttled submits, and the job that it names. A pruned job, or none, has no id."""
+
+    kind: int
+    mode: str
+    key: str
+    job: int
+    """0 if there is none."""
+    opened_at: int
+    until_at: int
+    replaced: int
+    id: str | None
+    state: str | None
+    fence: int | None
+    version: int | None
 
 
 class KeyHolderRow(NamedTuple):
@@ -405,27 +432,3 @@ class KindRow(NamedTuple):
 class PlainKindRow(NamedTuple):
     key: int
     retired_at: int | None
-
-
-class TaskShareRow(NamedTuple):
-    """A single task, and the numbers of the progress that it reported last."""
-
-    id: str
-    state: str
-    attempts: int
-    reported_on: int | None
-    """The number of the attempt."""
-    done: float | None
-    out_of: float | None
-
-
-class StageShareRow(NamedTuple):
-    """How many tasks a stage has. A flow without stages has one row without a stage."""
-
-    flow_id: str
-    flow_state: str
-    key: int | None
-    state: str
-    total: int
-    open: int
-    succeeded: int

@@ -10,14 +10,20 @@ It is PostgreSQL's SQL, except for
 from __future__ import annotations
 
 import re
+import threading
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from onetray.domain.errors import MigrationNeeded
 from onetray.store.sql_template import POSTGRES, SQLITE, Word, fill
 
+if TYPE_CHECKING:
+    import apsw
+
 MIGRATION_LOCK = 7_136_211_505
 """Of PostgreSQL: whoever migrates a database holds it."""
+_copying = threading.Lock()
 FIRST = 6
 """The first version that can be upgraded. Earlier ones were never released."""
 _ON_SQLITE = (
@@ -54,6 +60,27 @@ def migration(dialect: str, number: int) -> str:
         for pattern, replacement in _ON_SQLITE:
             text = re.sub(pattern, replacement, text)
     return fill(text, _WORDS[dialect])
+
+
+def copy_migrated(connection: apsw.Connection) -> None:
+    """Turn an empty SQLite database into one of the current version. Only for one that no other process can open.
+
+    Programs have many in memory, one for each test: a copy takes a tenth of the time of all migrations.
+    """
+    with _copying, connection.backup("main", _migrated(), "main") as backup:
+        while not backup.done:
+            backup.step(-1)
+
+
+@cache
+def _migrated() -> apsw.Connection:
+    import apsw
+
+    connection = apsw.Connection(":memory:")
+    for number in migrations():
+        connection.execute(migration(SQLITE, number))
+        connection.execute(f"PRAGMA user_version = {number}")
+    return connection
 
 
 def known_version(number: int) -> int:

@@ -303,6 +303,52 @@ class BulkRow(NamedTuple):
     canary_ids: str
 
 
+class ScheduleRow(NamedTuple):
+    """A schedule."""
+
+    key: int
+    ns: int
+    namespace: str
+    name: str
+    body: str
+    version: str
+    source: str
+    app: str | None
+    turn: int
+    next_fire_at: int | None
+    last_fire_at: int | None
+    look_at: int | None
+    failures: int
+    fires: int
+    kept_from: int
+    paused_at: int | None
+    paused_by: str | None
+    paused_why: str | None
+    orphaned_at: int | None
+    seen_at: int | None
+    version_seen_at: int | None
+    created_at: int
+    created_by: str
+    updated_at: int
+
+
+class ScheduleFireRow(NamedTuple):
+    """What a fire time has come to, and the state of its job now."""
+
+    schedule: int
+    fire_at: int
+    manual: int
+    outcome: str
+    job_id: str | None
+    job_state: str | None
+    entity: str | None
+    """`task` or `flow`; None if it has no job, or the job is deleted."""
+    actor: str
+    at: int
+    why: str | None
+    missed: int
+
+
 class LetterGroupRow(NamedTuple):
     """What a dead letter has in common with those of its group."""
 

@@ -43,13 +43,14 @@ Word = str | Callable[[str], str]
 TYPES = {
     "bigint": "key job lease created_at updated_at run_at at began retry_of ts entity expires_at length successor "
     "last_lease_expires_at stage context spawned_by needs task current deadline_at compensates compensation opened_to "
-    "opened_at due_at deciding carried_from parent open_until seq value number",
+    "opened_at until_at due_at deciding carried_from parent open_until seq value number schedule fire_at missed rule "
+    "turn next_at blocked_on blocked_at",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
     "dead_lettered cancelled redriven retrying error_count stages stages_open partial skipped ignored chained amends "
-    "probing expiry_counts span bucket",
+    "probing expiry_counts span bucket manual replaced lane running lane_state",
     "double precision": "done out_of",
-    "uuid": "id",
+    "uuid": "id job_id",
 }
 """The types of batch columns on PostgreSQL; all others are text."""
 TYPE_OF = {column: type_ for type_, columns in TYPES.items() for column in columns.split()}
@@ -59,9 +60,11 @@ TEXT = {
     ("insert_dead_letter", "stage"),
     ("insert_aliases", "entity"),
     ("insert_label", "value"),
+    *((name, "value") for name in ("add_buckets", "buckets_of_values", "add_lane")),
     *((name, "key") for name in ("take_key", "keys_taken", "link_key", "free_key")),
     *((name, "key") for name in ("lock_unique", "unique_held", "take_unique")),
     *((name, "key") for name in ("reserve_requests", "reserved_requests")),
+    *((name, "key") for name in ("lock_windows", "windows_held", "save_window", "drop_window")),
 }
 
 
@@ -122,6 +125,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "in_span": "t.stage = :stage AND t.key > :after AND t.key <= :upto",
         "for_update_of_task": "",
         "for_update_of_bulk": "",
+        "for_update_of_schedule": "",
         "skip_locked": "",
         "skip_locked_r": "",
         "skip_locked_t": "",
@@ -129,6 +133,21 @@ WORDS: dict[str, dict[str, Word]] = {
         "skip_locked_flow": "",
         "skip_locked_due": "",
         "skip_locked_keys": "",
+        "skip_locked_k": "",
+        "skip_locked_l": "",
+        "skip_locked_empty": "",
+        "for_update_of_k": "",
+        "for_no_key_update_of_l": "",
+        "for_key_share": "",
+        "claims_under_way": "SELECT '' WHERE 0",
+        # By the keys of the tasks: the rank of a ready row is that of its task.
+        "claimable_of_lanes": "SELECT -t.priority AS rank, {rest_of_claimable} FROM {ids:keys:bigint} "
+        "JOIN onetray.task AS t ON t.key IN (SELECT r.task FROM onetray.ready AS r WHERE r.queue = -i.value "
+        "ORDER BY r.queue, r.rank, r.task LIMIT :limit)",
+        "blocked_by_each": "FROM {ids:keys:bigint} JOIN onetray.lane AS l ON l.key IN (SELECT x.key "
+        "FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value "
+        "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT :limit)",
+        "skip_locked_x": "",
         # There is only one writer.
         "turn_to_prune": "1",
     },
@@ -178,6 +197,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "AND t.stage IS NOT NULL",
         "for_update_of_task": "FOR NO KEY UPDATE OF task",
         "for_update_of_bulk": "FOR UPDATE OF o",
+        "for_update_of_schedule": "FOR UPDATE OF c",
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_r": "FOR UPDATE OF r SKIP LOCKED",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
@@ -185,6 +205,27 @@ WORDS: dict[str, dict[str, Word]] = {
         "skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
         "skip_locked_keys": "FOR UPDATE SKIP LOCKED",
+        "skip_locked_k": "FOR UPDATE OF k SKIP LOCKED",
+        "skip_locked_l": "FOR NO KEY UPDATE OF l SKIP LOCKED",
+        "skip_locked_empty": "FOR UPDATE OF l SKIP LOCKED",
+        "for_update_of_k": "FOR UPDATE OF k",
+        "for_no_key_update_of_l": "FOR NO KEY UPDATE OF l",
+        "for_key_share": "FOR KEY SHARE",
+        "claims_under_way": "SELECT DISTINCT p.virtualtransaction FROM pg_locks AS p "
+        "WHERE p.relation = CAST('onetray.ready' AS regclass) AND p.mode = 'RowShareLock' "
+        "AND p.pid <> pg_backend_pid() AND p.database = "
+        "(SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())",
+        # For a list of keys, each with a limit of its own.
+        "claimable_of_lanes": "SELECT r.rank, {rest_of_claimable} FROM {each_limited} CROSS JOIN LATERAL ("
+        "SELECT x.rank, x.task FROM onetray.ready AS x WHERE x.queue = CAST(-i.value AS integer) "
+        "ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r "
+        "JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED",
+        "blocked_by_each": "FROM {each_limited} CROSS JOIN LATERAL ("
+        "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn FROM onetray.lane AS x "
+        "WHERE x.state = 2 AND x.blocked_on = i.value "
+        "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n {skip_locked_x}) AS l",
+        "skip_locked_x": "FOR NO KEY UPDATE OF x SKIP LOCKED",
+        "each_limited": "unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n)",
         "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",
     },
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from heapq import merge
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,13 @@ _TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "inser
 
 
 class SqliteTx:
+    is_callers = skips_locked = False
+
     def __init__(self, connection: apsw.Connection, store: SqliteStore) -> None:
         self._connection = connection
         self._statements: Statements = store.statements
         self.names: InternedNames = store.names
-        self.mixed = store.mixed
+        self.mixed, self.limited = store.mixed, store.limited
         self._now = store.time.now()
         self.last_event = store.last_event
         self.wakes = False
@@ -54,7 +56,7 @@ class SqliteTx:
         params.setdefault("now", self._now)
         rows = statement.rows(self._connection.execute(statement.sql, bind_sqlite(statement, params)).fetchall())
         if name == "open_ready":
-            self.work.count([queue for (queue,) in rows], 0)
+            self.work.count([row.queue for row in rows if row.queue > 0], 0)
         return rows
 
     query_later = query
@@ -136,6 +138,18 @@ class SqliteTx:
             self._now = max(self._now, *(row.seen_at for row in rows))
         return rows
 
+    def query_each(self, name: str, limits: Mapping[int, int], /) -> Rows:
+        return [row for limit, keys in by_limit(limits) for row in self.query(name, keys=keys, limit=limit)]
+
+    def pick_from_lanes(self, limits: Mapping[int, int]) -> list[ClaimedRow]:
+        parts = (
+            self._claimable("claim_lanes", {"keys": orjson.dumps(keys).decode(), "limit": limit})
+            for limit, keys in by_limit(limits)
+        )
+        rows = sorted(row for part in parts for row in part)
+        self.not_before(max((row.seen_at for row in rows), default=0))
+        return rows
+
     def _claimable(self, name: str, params: dict[str, Any]) -> list[ClaimedRow]:
         """The rows of a claim, all in one row of JSON: apsw releases the GIL for each row, and waits to get it back."""
         claim = self._statements.by_name[name]
@@ -194,11 +208,25 @@ class SqliteTx:
     def new_leases(self, count: int) -> list[int]:
         return self._count("lease_key", count)
 
+    def new_lanes(self, count: int) -> list[int]:
+        return self._count("lane_key", count)
+
+    def not_before(self, at: int) -> None:
+        self._now = max(self._now, at)
+
     def _count(self, name: str, count: int) -> list[int]:
         sql = "UPDATE counter SET value = value + ? WHERE name = ? RETURNING value"
         ((last,),) = self._connection.execute(sql, (count, name)).fetchall()
         assert isinstance(last, int)
         return list(range(last - count + 1, last + 1))
+
+
+def by_limit(limits: Mapping[int, int]) -> list[tuple[int, list[int]]]:
+    """The keys with the same limit, together."""
+    groups: dict[int, list[int]] = {}
+    for key, limit in limits.items():
+        groups.setdefault(limit, []).append(key)
+    return list(groups.items())
 
 
 @cache

@@ -24,7 +24,7 @@ class Statements:
         return statement_of(name, self.dialect, _once(columns))
 
     def move(self, hops: tuple[Transition, ...], columns: Mapping[str, Any], held: bool = False) -> Statement:
-        return move_of(hops, self.dialect, _once(columns), held)
+        return move_of(hops, self.dialect, _once(columns), held, "slots" in columns)
 
 
 def _once(columns: Mapping[str, Any]) -> frozenset[str]:

@@ -10,6 +10,8 @@ import asyncio
 from difflib import ndiff
 from typing import TYPE_CHECKING, Any
 
+from onetray.app.flow_declaration import declaration_of_flow
+from onetray.app.schedules import specs_of
 from onetray.domain.clock import VirtualClock
 from onetray.domain.errors import InvalidInput, TaskCancelled, WaitForInput
 from onetray.engine import Engine
@@ -85,23 +87,30 @@ class Harness:
                     f"{limit} attempts were run, and {claimed.kind} {claimed.id} is next: "
                     "does a task keep submitting itself? If not, pass a higher limit to drain"
                 )
-            self._run(claimed)
-            ran += 1
+            ran += self._run(claimed)
         return ran
 
     def run_next(self) -> bool:
-        """Run the next task. Returns whether there was one."""
+        """Run the next task, or the next batch. Returns whether there was one."""
         claimed = self._next()
         if claimed is not None:
             self._run(claimed)
         return claimed is not None
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, and do what is due then: retries, delays, deadlines, expired leases."""
+        """Advance the clock, and do what is due then: retries, delays, deadlines, expired leases, schedules."""
         if seconds < 0:
             raise InvalidInput(f"the clock cannot go back by {-seconds} s: pass 0 seconds or more", field="seconds")
+        if self.app.schedules:
+            self._declare_schedules()
         self.clock.advance(seconds)
         self.sweep()
+
+    def _declare_schedules(self) -> None:
+        """Register the schedules, and the flows that they may submit, as a worker does."""
+        for flow in self.app.flows.values():
+            self.engine.declare_flow(declaration_of_flow(flow), namespace=self.app.namespace)
+        self.engine.declare_schedules(specs_of(self.app), app=self.app.name, namespace=self.app.namespace)
 
     def sweep(self) -> None:
         """Do what a worker's janitor would do now."""
@@ -167,13 +176,26 @@ class Harness:
                 return found[0]
         return None
 
-    def _run(self, claimed: Assignment) -> None:
-        attempt = InlineAttempt(claimed, self.app.tasks[claimed.kind], self.engine)
-        attempt.begin()
-        report, raised = self._executor.run(attempt)
-        self._report_outcome(attempt, report, raised)
+    def _run(self, claimed: Assignment) -> int:
+        """Run a claimed task, with others if its handler takes a batch. Returns the number of attempts."""
+        task = self.app.tasks[claimed.kind]
+        attempts = [InlineAttempt(a, task, self.engine) for a in (claimed, *self._rest_of_batch(claimed))]
+        for attempt in attempts:
+            attempt.begin()
+        reports, raised = self._executor.run(attempts)
+        for attempt, report in zip(attempts, reports, strict=True):
+            self._report_outcome(attempt, report, raised)
         if raised is not None and not isinstance(raised, _ATTEMPT_ERRORS):
             raise raised
+        return len(attempts)
+
+    def _rest_of_batch(self, first: Assignment) -> list[Assignment]:
+        batch = self.app.tasks[first.kind].batch
+        if batch is None or batch.size == 1:
+            return []
+        return self.engine.claim(
+            first.queue, worker=WORKER, kinds=(first.kind,), limit=batch.size - 1, namespace=self.app.namespace
+        )
 
     def _report_outcome(self, attempt: InlineAttempt, report: Report | None, raised: BaseException | None) -> None:
         attempt.end(report)

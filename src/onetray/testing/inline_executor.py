@@ -10,10 +10,11 @@ import contextlib
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onetray.worker.app_loader import Lifespan
+from onetray.worker.call_batch import TaskOfBatch, call_batch
 from onetray.worker.call_handler import call, call_handler, drive
 
 if TYPE_CHECKING:
@@ -29,15 +30,18 @@ class InlineExecutor:
         self._lifespan: Lifespan | None = None
         self._resources: Any = None
 
-    def run(self, attempt: Attempt) -> tuple[Report | None, BaseException | None]:
-        """Run one attempt. Returns what a worker would report, and the first error of the function or a hook."""
-        attempt.resources = self._resources_for_handler()
+    def run(self, attempts: Sequence[Attempt]) -> tuple[Sequence[Report | None], BaseException | None]:
+        """Run one call: of an attempt, or of a batch. Returns what a worker would report for each, and the first error
+        of the function or a hook."""
+        resources = self._resources_for_handler()
+        for attempt in attempts:
+            attempt.resources = resources
         raised: list[BaseException] = []
-        if inspect.iscoroutinefunction(attempt.task.function):
-            report = self._run_until_complete(self._call_handler(attempt, _recording(call, raised)))
+        if inspect.iscoroutinefunction(attempts[0].task.function):
+            reports = self._run_until_complete(self._call_handler(attempts, _recording(call, raised)))
         else:
-            report = drive(self._call_handler(attempt, _recording(self._call_here, raised)))
-        return report, raised[0] if raised else None
+            reports = drive(self._call_handler(attempts, _recording(self._call_here, raised)))
+        return reports, raised[0] if raised else None
 
     def close(self) -> None:
         """End the lifespan and close the loop."""
@@ -57,8 +61,14 @@ class InlineExecutor:
             self._lifespan = lifespan
         return self._resources
 
-    def _call_handler(self, attempt: Attempt, call_function: Callable[..., Any]) -> Coroutine[Any, Any, Report | None]:
-        return call_handler(self._app, attempt.task, attempt.context(), call_function, attempt.ticket(), attempt.more)
+    async def _call_handler(
+        self, attempts: Sequence[Attempt], call_function: Callable[..., Any]
+    ) -> Sequence[Report | None]:
+        task, tasks = attempts[0].task, [TaskOfBatch(a.context(), a.ticket(), a.more) for a in attempts]
+        if task.batch is not None:
+            return await call_batch(self._app, task, tasks, call_function)
+        ctx, fields, more = tasks[0]
+        return [await call_handler(self._app, task, ctx, call_function, fields, more)]
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function outside of the loop, so that it can run a loop of its own."""

@@ -35,6 +35,8 @@ RULES = {
     16: "the rows agree with the event log",
     17: "the file of the database is intact (SQLite only)",
     18: "statistics have counted each event once",
+    19: "each fire time of a schedule has at most one job, and none is forgotten",
+    20: "limits hold, every slot belongs to a held task, and nothing waits for a slot that is free",
 }
 """The rules by number. Rule 14, at-least-once execution, cannot be checked by a query."""
 FILE_RULE_NUMBER, FILE_CHECK = 17, "file_integrity"

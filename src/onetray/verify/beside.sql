@@ -1,4 +1,4 @@
--- Rows that belong to tasks: idempotency and unique keys, labels, dead letters, logs, progress, checkpoints, due rows,
+-- Rows that belong to tasks: idempotency and unique keys, windows of submits, labels, dead letters, logs, progress, checkpoints, due rows,
 -- leases, breakers.
 
 -- pass: counts
@@ -7,7 +7,8 @@ SELECT (SELECT count(*) FROM onetray.task) AS tasks, (SELECT count(*) FROM event
     (SELECT count(*) FROM onetray.ready) AS ready, (SELECT count(*) FROM onetray.due) AS due,
     (SELECT count(*) FROM onetray.lease) AS leases, (SELECT count(*) FROM onetray.idempotency) AS idempotency_keys,
     (SELECT count(*) FROM onetray.dead_letter) AS dead_letters, (SELECT count(*) FROM onetray.flow) AS flows,
-    (SELECT count(*) FROM onetray.stage) AS stages
+    (SELECT count(*) FROM onetray.stage) AS stages, (SELECT count(*) FROM onetray.limit_rule) AS limits,
+    (SELECT count(*) FROM onetray.lane) AS lanes
 
 -- pass: keys
 -- check: 10 key_of_job: an idempotency key names an existing job of its kind
@@ -22,6 +23,16 @@ FROM onetray.idempotency AS i LEFT JOIN onetray.task AS t ON t.key = i.job LEFT 
 SELECT u.job AS task, u.kind, u.key, coalesce(t.kind, f.kind) AS row_kind, true AS unique_known
 FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job LEFT JOIN onetray.flow AS f ON f.key = u.job
 WHERE coalesce(t.kind, f.kind) IS DISTINCT FROM u.kind
+
+-- pass: submit_windows
+-- check: 12 window_known: a window of debounced or throttled submits names an existing task of its kind
+-- check: 16 window_replaced: a debounced task has an event for each payload that was replaced
+SELECT w.job AS task, w.kind, w.key, w.mode, w.replaced, t.kind AS row_kind, t.kind IS DISTINCT FROM w.kind AS window_known,
+    t.kind = w.kind AND w.replaced <> coalesce(n.notes, 0) AS window_replaced
+FROM onetray.submit_window AS w LEFT JOIN onetray.task AS t ON t.key = w.job
+    -- A note is a row of its own: the log need not be decoded.
+    LEFT JOIN (SELECT e.entity, count(*) AS notes FROM onetray.event_batch AS e
+        WHERE e.type = 'task.debounced' AND e.state IS NULL GROUP BY e.entity) AS n ON n.entity = w.job
 
 -- pass: labels
 -- check: 12 label_known: a label belongs to an existing job of its namespace
@@ -96,7 +107,7 @@ FROM onetray.checkpoint AS c LEFT JOIN onetray.task AS t ON t.key = c.task WHERE
 -- check: 12 due_fence: a due row has no fence that its task has not reached
 -- A deleted task leaves its due rows behind: the janitor deletes them when they are due.
 SELECT d.task, d.at, d.what, d.fence, t.fence AS row_fence,
-    d.task > {last_key} OR d.what NOT IN ({due_words}) AS due_known,
+    d.task > {last_key} AND d.what <> {due:open_lane} OR d.what NOT IN ({due_words}) AS due_known,
     d.fence > t.fence AS due_fence
 FROM onetray.due AS d LEFT JOIN onetray.task AS t ON t.key = d.task
 

@@ -176,6 +176,8 @@ WORDS: dict[str, dict[str, Word]] = {
         ),
         "listed_n": "i.key + 1",
         "key_list": lambda json: f"(CASE WHEN json_valid({json}) THEN json_type({json}) = 'array' ELSE false END)",
+        "slots_in": "json_each(CASE WHEN json_valid('[' || trim(t.slots, ',') || ']') "
+        "THEN '[' || trim(t.slots, ',') || ']' ELSE '[]' END) AS j",
         "keys_in": lambda json: f"json_each(CASE WHEN json_valid({json}) THEN {json} ELSE '[]' END) AS j",
     },
     POSTGRES: SHARED
@@ -191,6 +193,8 @@ WORDS: dict[str, dict[str, Word]] = {
         ),
         "listed_n": "i.n",
         "key_list": lambda json: f"({json} ~ {_KEY_LIST})",
+        "slots_in": f"unnest(CASE WHEN trim(t.slots, ',') ~ {_ID_LIST} "
+        "THEN CAST(string_to_array(trim(t.slots, ','), ',') AS bigint[]) END) AS j(value)",
         "keys_in": lambda json: (
             f"unnest(CASE WHEN {json} ~ {_KEY_LIST} THEN CAST(string_to_array(btrim({json}, '[]'), ',') AS bigint[]) "
             "END) AS j(value)"

@@ -149,17 +149,17 @@ FROM event_rows AS r JOIN event_rows AS c ON c.entity = r.entity AND c.version =
     JOIN onetray.task AS t ON t.key = r.entity
 WHERE r.type = {event:retry} AND c.type = {event:claim} AND c.fence <> t.fence AND c.ts < {told_run_at:r.payload}
     AND NOT EXISTS (SELECT 1 FROM event_rows AS n WHERE n.entity = r.entity AND n.version IS NULL
-        AND n.type = 'task.rescheduled' AND n.fence = c.fence)
+        AND n.type IN ('task.rescheduled', 'task.debounced') AND n.fence = c.fence)
 
 -- pass: rescheduled
 -- check: 9 claimed_before_rescheduled: no rescheduled task is claimed before its last run_at
 SELECT n.entity AS task, n.id AS note, {told_run_at:n.payload} AS run_at, c.id AS event, c.ts, c.fence,
     true AS claimed_before_rescheduled
 FROM event_rows AS n JOIN event_rows AS c ON c.entity = n.entity AND c.version > 0 AND c.fence = n.fence
-WHERE n.type = 'task.rescheduled' AND n.version IS NULL
+WHERE n.type IN ('task.rescheduled', 'task.debounced') AND n.version IS NULL
     AND c.type = {event:claim} AND c.id > n.id AND c.ts < {told_run_at:n.payload}
     AND NOT EXISTS (SELECT 1 FROM event_rows AS m WHERE m.entity = n.entity AND m.version IS NULL
-        AND m.type = 'task.rescheduled' AND m.id > n.id AND m.id < c.id)
+        AND m.type IN ('task.rescheduled', 'task.debounced') AND m.id > n.id AND m.id < c.id)
 
 -- pass: cancelled
 -- check: 9 claimed_after_cancel: no task is claimed after its cancel was requested

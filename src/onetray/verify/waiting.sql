@@ -2,10 +2,10 @@
 
 -- pass: ready
 -- check: 12 ready_known: a ready row belongs to an existing task
--- check: 15 ready_matches: a ready row belongs to a queued task and has its queue, kind and priority
-SELECT r.task, r.queue, r.rank, r.kind, t.state, t.queue AS row_queue, t.priority, t.kind AS row_kind,
+-- check: 15 ready_matches: a ready row belongs to a queued task and has its queue or lane, kind and priority
+SELECT r.task, r.queue, r.rank, r.kind, t.state, t.queue AS row_queue, t.lane, t.priority, t.kind AS row_kind,
     t.key IS NULL AS ready_known,
-    t.state <> {task.state:queued} OR t.queue <> r.queue OR t.kind <> r.kind OR t.priority <> -r.rank AS ready_matches
+    t.state <> {task.state:queued} OR coalesce(-t.lane, t.queue) <> r.queue OR t.kind <> r.kind OR t.priority <> -r.rank AS ready_matches
 FROM onetray.ready AS r LEFT JOIN onetray.task AS t ON t.key = r.task
 
 -- pass: queued
@@ -22,9 +22,9 @@ SELECT t.key AS task, CAST(t.id AS text) AS id, t.state, t.fence, t.run_at, t.up
         AND t.run_at > coalesce(f.updated_at, 0)
         AND NOT EXISTS (
         SELECT 1 FROM event_rows AS n WHERE n.entity = t.key AND n.version IS NULL AND n.fence = t.fence
-            AND n.type = 'task.rescheduled' AND n.ts >= t.run_at) AS ready_early
+            AND n.type IN ('task.rescheduled', 'task.debounced') AND n.ts >= t.run_at) AS ready_early
 FROM onetray.task AS t
-    LEFT JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key
+    LEFT JOIN onetray.ready AS r ON r.queue = coalesce(-t.lane, t.queue) AND r.rank = -t.priority AND r.task = t.key
     LEFT JOIN onetray.due AS d ON d.at = t.run_at AND d.task = t.key AND d.what = {due:run}
     LEFT JOIN onetray.stage AS s ON s.key = t.stage LEFT JOIN onetray.flow AS f ON f.key = s.job
 WHERE t.state = {task.state:queued}

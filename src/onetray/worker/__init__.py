@@ -19,18 +19,19 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
 
 from uuid_utils import uuid4
 
 from onetray import __version__
 from onetray.app.flow_declaration import declaration_of_flow
-from onetray.app.rules import WorkerRules, known
+from onetray.app.rules import WorkerRules
+from onetray.app.schedules import register_schedules
 from onetray.app.tasks import PROCESS
-from onetray.config import LEAST_RETENTION_S, Limits, WorkerTuning
-from onetray.domain.checks import flag, seconds, text, whole
+from onetray.config import WorkerTuning
 from onetray.domain.commands import Claim, Fail, Release, Report, Start, Succeed
 from onetray.domain.errors import (
     Conflict,
@@ -46,8 +47,9 @@ from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
 from onetray.store.retry_transaction import Outage, retry_transaction
 from onetray.worker.attempt import LOST, STOPPING, Attempt
+from onetray.worker.attempt_batch import BatchGatherer
 from onetray.worker.call_handler import invalid_outcome, is_invalid_outcome
-from onetray.worker.claimer import Claimer, ClaimSource
+from onetray.worker.claimer import Claimer
 from onetray.worker.executor import Executor
 from onetray.worker.heartbeat import REGISTER_INTERVAL_S, Heartbeat
 from onetray.worker.leases import HeldLeases
@@ -56,6 +58,8 @@ from onetray.worker.process_tuning import ProcessTuning
 from onetray.worker.reporter import PendingReport, Reporter
 from onetray.worker.stop_signals import stop_on_signals
 from onetray.worker.task_log import TaskLog, log_banner
+from onetray.worker.worker_config import WorkerConfig as WorkerConfig
+from onetray.worker.worker_config import claim_source, worker_config
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
@@ -67,46 +71,28 @@ CANCEL_TIMEOUT_S = 2.0
 """How long a stopped handler may take to end. After that the worker releases its task while it still runs."""
 
 DEREGISTER_TIMEOUT_S = 5.0
-RENEW_FLOWS_S = 600.0
-"""How often a worker says that it still has the flows that it declared."""
+RENEW_FLOWS_S, RENEW_SCHEDULES_S = 600.0, 60.0
+"""How often a worker says that it still has the flows, and the schedules, that it declared."""
 FILE_CHECK_INTERVAL_S = 0.5
 HURRIED_TIMEOUT_S = 0.5
 """How long each step of a stop may take after a second request to stop."""
-
-
-@dataclass(frozen=True)
-class WorkerConfig:
-    """A worker's settings and their defaults."""
-
-    concurrency: int = 10
-    queues: tuple[str, ...] = ("default",)
-    """Queues to claim from. `name:5` limits this worker to five held tasks of that queue."""
-    name: str = ""
-    drain_s: float = 30.0
-    """How long running handlers may continue after a request to stop."""
-    janitor: bool = True
-    """Whether to run a janitor (expired leases, retries, deadlines). At least one process needs one."""
-    retention_s: float | None = None
-    """The janitor deletes jobs of the app's namespace this long after their end. None keeps them."""
 
 
 class Worker:
     """Runs the tasks of one app in this process."""
 
     def __init__(self, app: Onetray, *, path: str | None = None, **settings: Unpack[WorkerRules]) -> None:
-        self.app, self.config, self.tuning = app, _config(settings), WorkerTuning()
+        self.app, self.config, self.tuning = app, worker_config(settings), WorkerTuning()
         self.name = self.config.name or f"{socket.gethostname()}-{os.getpid()}-{str(uuid4())[:8]}"
-        self.sources = tuple(_source(text) for text in self.config.queues)
+        self.sources = tuple(map(claim_source, self.config.queues))
         self.held = HeldLeases()
         self._process_pool = ProcessPool(path, app)
-        self._state = "running"
-        self._stop_requested = self._hurry = False
+        self._state, self._stop_requested, self._hurry = "running", False, False
         self._process_tuning = ProcessTuning()
         self._file_error: DatabaseMoved | None = None
         # SimpleQueue.put is safe in a signal handler. Event.set is not: the interrupted code may hold its lock.
         self._stop_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._closed = False
-        self._closing = threading.Lock()
+        self._closed, self._closing = False, threading.Lock()
 
     def start(self) -> None:
         """Start claiming. Returns at once; `stop` ends it."""
@@ -127,10 +113,11 @@ class Worker:
             engine, self.app.namespace, self.held, self.executor, self.reporter, self._lose, self._register,
             self._log.tick, outage,
         )  # fmt: skip
-        self._claimer = Claimer(
-            engine, self.executor, self.held, self._claim_command, self.app.namespace, self.sources,
-            self._accept_claim, self._release, self.reporter.has_plain_successes, self.tuning, outage,
-        )  # fmt: skip
+        self._gatherers = [
+            BatchGatherer(task, self.executor, self._release)
+            for task in self.app.tasks.values() if task.batch is not None
+        ]  # fmt: skip
+        self._claimers = [*self._new_claimer(outage), *(self._new_batch_claimer(g, outage) for g in self._gatherers)]
         self._janitor = self._new_janitor() if self.config.janitor else None
         self.executor.open()
         try:
@@ -142,9 +129,34 @@ class Worker:
         self._heartbeat.start()
         if self._janitor is not None:
             self._janitor.start()
-        self._claimer.start()
+        for gatherer in self._gatherers:
+            gatherer.start()
+        for claimer in self._claimers:
+            claimer.start()
         logger.info("worker %s claims from %s", self.name, ", ".join(self.config.queues))
         self._warn_of_other_queues()
+        self._log_overridden_limits()
+
+    def _new_claimer(self, outage: Outage) -> list[Claimer]:
+        """The claimer of all kinds whose handlers get a single task; none if there is no such kind."""
+        if not self._single_kinds():
+            return []
+        return [Claimer(
+            self.app.engine, self.executor, self.held, self._claim_command,
+            self.app.namespace, self.sources, self._accept_claim, self._release, self.reporter.waiting_successes,
+            self.tuning, outage,
+        )]  # fmt: skip
+
+    def _new_batch_claimer(self, gatherer: BatchGatherer, outage: Outage) -> Claimer:
+        # Not piggybacked: a claim must not take more than the batch has room for.
+        return Claimer(
+            self.app.engine, gatherer, self.held, partial(self._claim_command, kind=gatherer.kind),
+            self.app.namespace, self.sources, partial(self._accept_into, gatherer), self._release,
+            self.reporter.waiting_successes, replace(self.tuning, piggyback=False), outage,
+        )  # fmt: skip
+
+    def _single_kinds(self) -> tuple[str, ...]:
+        return tuple(kind for kind, task in self.app.tasks.items() if task.batch is None)
 
     def _warn_of_other_queues(self) -> None:
         """Say which tasks of the app this worker will not run."""
@@ -156,9 +168,28 @@ class Worker:
                 ", ".join(others), ",".join([*self.config.queues, *others]),
             )  # fmt: skip
 
+    def _log_overridden_limits(self) -> None:
+        """Say which limits of the code are not in force, because an operator has set other numbers."""
+        app = self.app
+        limited = [kind for kind, policy in app.policies.items() if policy.concurrency or policy.rate]
+        for limit in app.engine.limits(namespace=app.namespace) if limited or app.queue_limits else ():
+            if limit.declared_numbers and (limit.kind in limited or (limit.queue, limit.what) in app.queue_limits):
+                logger.info(
+                    "the %s is %s: %s has set it in place of %s; `onetray limits reset %d` returns to that",
+                    limit.name, limit.numbers, limit.set_by, limit.declared_numbers, limit.id,
+                )  # fmt: skip
+
     def _declare(self) -> None:
         self.app.engine.declare(self.app.policies, namespace=self.app.namespace)
+        for limit in self.app.queue_limits.values():
+            assert limit.queue is not None
+            self.app.engine.declare_limit(limit.queue, **limit.as_arguments(), namespace=self.app.namespace)
         self._declare_flows()
+        self._declare_schedules()
+
+    def _declare_schedules(self, renew: bool = False) -> None:
+        self._renew_schedules_at = time.monotonic() + RENEW_SCHEDULES_S
+        register_schedules(self.app, self.name, renew)
 
     def _declare_flows(self, renew: bool = False) -> None:
         """Register the app's flows, so that they can be submitted by name. The worker runs without that, too."""
@@ -252,15 +283,18 @@ class Worker:
             "worker %s is stopping: it waits up to %g s for %d handlers; a second signal stops at once",
             self.name, self.config.drain_s, len(self.executor.running),
         )  # fmt: skip
-        self._claimer.stop()
-        self._claimer.join(1.0)
+        for claimer in self._claimers:
+            claimer.stop()
+        self._join_claimers(1.0)
+        for gatherer in self._gatherers:
+            self._release(gatherer.stop(), STOPPING)
         self._release(self.executor.withdraw(), STOPPING)
         self._heartbeat.register_soon()
         while not self._hurry and not self.executor.wait_until_idle(min(until, time.monotonic() + 0.2)):
             if time.monotonic() >= until:
                 break
         self._stop_handlers()
-        self.wait_for(lambda: self._claimer.join(5.0), 5.0)
+        self.wait_for(lambda: self._join_claimers(5.0), 5.0)
         self._release(self.executor.withdraw(), STOPPING)
         if not self.wait_for(self.reporter.close, max(5.0, self.config.drain_s)):
             logger.error("some reports were not answered: their tasks return to the queue when their leases expire")
@@ -270,6 +304,11 @@ class Worker:
         self.executor.close()
         self._log.close()
         logger.info("worker %s has stopped", self.name)
+
+    def _join_claimers(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        for claimer in self._claimers:
+            claimer.join(max(0.0, until - time.monotonic()))
 
     def _deregister(self) -> None:
         self._heartbeat.stop()
@@ -298,7 +337,8 @@ class Worker:
         for attempt in list(self.executor.running):
             attempt.ask_to_stop(STOPPING)
         if not self.executor.wait_until_idle(time.monotonic() + (0.2 if self._hurry else CANCEL_TIMEOUT_S)):
-            left = [attempt for attempt in list(self.executor.running) if not attempt.has_ended]
+            running = list(self.executor.running)
+            left = [attempt for work in running for attempt in work.members if not attempt.has_ended]
             logger.warning("released while the handler still runs: %s", ", ".join(map(repr, left)))
             for attempt in left:
                 attempt.stop_reason = LOST
@@ -311,17 +351,29 @@ class Worker:
 
     # Callbacks of the parts.
 
-    def _claim_command(self, queue: str, limit: int, request_key: str) -> Claim:
+    def _claim_command(self, queue: str, limit: int, request_key: str, kind: str | None = None) -> Claim:
+        kinds = self._single_kinds() if kind is None else (kind,)
         return Claim(
-            queue=queue, worker=self.name, limit=limit, request_key=request_key, kinds=tuple(self.app.tasks),
+            queue=queue, worker=self.name, limit=limit, request_key=request_key, kinds=kinds,
             namespace=self.app.namespace,
         )  # fmt: skip
 
-    def _accept_claim(self, claimed: list[Assignment], sent_at: float) -> None:
+    def _hold(self, claimed: list[Assignment], sent_at: float) -> list[Attempt]:
         tasks, engine, reporter = self.app.tasks, self.app.engine, self.reporter
         attempts = [Attempt(a, tasks[a.kind], reporter, engine) for a in claimed]
         self.held.add(attempts, sent_at)
         self._process_tuning.adjust_gc(len(self.held))
+        return attempts
+
+    def _accept_into(self, gatherer: BatchGatherer, claimed: list[Assignment], sent_at: float) -> None:
+        attempts = self._hold(claimed, sent_at)
+        if gatherer.add(attempts):
+            self._log.received(attempts)
+        else:
+            self._release(attempts, STOPPING)
+
+    def _accept_claim(self, claimed: list[Assignment], sent_at: float) -> None:
+        attempts = self._hold(claimed, sent_at)
         if self._state == "stopping":
             self._release(attempts, STOPPING)
             return
@@ -386,6 +438,8 @@ class Worker:
 
         if time.monotonic() >= self._renew_flows_at:
             self._declare_flows(renew=True)
+        if time.monotonic() >= self._renew_schedules_at:
+            self._declare_schedules(renew=True)
 
     def __enter__(self) -> Worker:
         self.start()
@@ -393,35 +447,3 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _config(settings: WorkerRules) -> WorkerConfig:
-    known(settings, WorkerRules, "setting", "a worker")
-    fields: dict[str, Any] = {**settings, "queues": _queue_names(settings.get("queues", WorkerConfig.queues))}
-    config = WorkerConfig(**fields)
-    whole(config.concurrency, "concurrency", 1, 10_000)
-    seconds(config.drain_s, "drain_s")
-    text(config.name, "name", Limits().name_chars, least=0)
-    flag(config.janitor, "janitor")
-    if config.retention_s is not None:
-        seconds(config.retention_s, "retention_s", LEAST_RETENTION_S)
-        if not config.janitor:
-            raise InvalidInput("retention_s needs the janitor: leave out janitor=False", field="retention_s")
-    if not config.queues:
-        raise InvalidInput("no queues: name at least one queue to claim from", field="queues")
-    return config
-
-
-def _queue_names(queues: object) -> tuple[str, ...]:
-    names = queues.split(",") if isinstance(queues, str) else queues
-    found = tuple(names) if isinstance(names, Iterable) else (names,)
-    if not all(isinstance(name, str) for name in found):
-        raise InvalidInput("queues must be a list of names, or one text with commas", field="queues")
-    return found
-
-
-def _source(text: str) -> ClaimSource:
-    queue, colon, limit = text.strip().partition(":")
-    if not queue or (colon and (not limit.isdecimal() or int(limit) < 1)):
-        raise InvalidInput(f"bad queue {text!r}: write name, or name:5 to hold at most 5 of its tasks", field="queues")
-    return ClaimSource(queue, int(limit) if limit else None)

@@ -80,6 +80,11 @@ class Attempt:
     def __repr__(self) -> str:
         return f"{self.assignment.kind} {self.assignment.id} (attempt {self.assignment.attempt})"
 
+    @property
+    def members(self) -> list[Attempt]:
+        """The attempts that its call runs: itself. A batch has several."""
+        return [self]
+
     def begin(self) -> None:
         self.began_at = time.monotonic()
         self._reporter.attempt_began(self)
@@ -116,6 +121,10 @@ class Attempt:
     def release_unstarted(self) -> Release:
         """The report of an attempt that was stopped before its handler was called."""
         return Release(reason=self.stop_reason, **self.ticket())
+
+    def interrupt_by(self, interrupt: Callable[[], None] | None) -> None:
+        """Set what stops the handler, from any thread."""
+        self.interrupt = interrupt
 
     def ask_to_stop(self, reason: str) -> None:
         """Stop the handler. The first reason stays, except that a lost lease replaces any other."""

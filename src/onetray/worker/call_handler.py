@@ -1,7 +1,7 @@
 """Call a handler and turn its outcome into a report.
 
 Owns which report a return value, an exception, a cancel or a wait for input leads to. Shared by handlers on the event
-loop, in threads and in child processes, which differ only in `call_function`.
+loop, in threads and in child processes, which differ only in `call_function`. Handlers of batches: call_batch.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def call_handler(
 ) -> Report | None:
     """Run one attempt with its hooks, and return its report."""
     token = current.set(ctx)
-    span = otel.begin(f"run {ctx.kind}", "CONSUMER", ctx.trace, **_span_attributes(ctx)) if otel.tracer() else None
+    span = otel.begin(f"run {ctx.kind}", "CONSUMER", ctx.trace, **span_attributes(ctx)) if otel.tracer() else None
     if span is not None:
         # Spans of the report become children of this span, which is a child of the submit's.
         fields = {**fields, "trace": span.traceparent}
@@ -65,10 +65,10 @@ async def call_handler(
                 returned = await returned
         else:
             returned = await call_function(task.function, **arguments)
-        result = _check_result(task, returned)
+        result = check_result(task, returned)
         for hook in app.hooks["after"]:
-            await _call_after_hook(call_function, hook, ctx, result)
-        return Succeed(result=result, more=_success_extras(task, ctx, result, more), **fields)
+            await call_after_hook(call_function, hook, ctx, result)
+        return Succeed(result=result, more=success_extras(task, ctx, result, more), **fields)
     except WaitForInput as e:
         return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
     except (asyncio.CancelledError, TaskCancelled) as e:
@@ -76,7 +76,7 @@ async def call_handler(
             return Release(reason=error_message(e)[:MAX_REASON_CHARS] or "stopped", **fields)
         return failure(e, fields)
     except BaseException as e:
-        await _call_error_hooks(app, ctx, call_function, e)
+        await call_error_hooks(app, ctx, call_function, e)
         if span is not None:
             span.failed(e)
         return failure(e, fields, task.decides_retry(e))
@@ -86,7 +86,7 @@ async def call_handler(
         current.reset(token)
 
 
-def _span_attributes(ctx: TaskContext) -> dict[str, Any]:
+def span_attributes(ctx: TaskContext) -> dict[str, Any]:
     return {"onetray.task": ctx.id, "onetray.kind": ctx.kind, "onetray.attempt": ctx.attempt}
 
 
@@ -97,14 +97,14 @@ def _arguments(task: TaskDefinition[Any, Any], ctx: TaskContext) -> dict[str, An
         raise BadArguments(str(e)) from e
 
 
-def _check_result(task: TaskDefinition[Any, Any], returned: Any) -> Any:
+def check_result(task: TaskDefinition[Any, Any], returned: Any) -> Any:
     try:
         return task.signature.kept(returned)
     except InvalidInput as e:
         raise BadResult(str(e)) from e
 
 
-async def _call_after_hook(call_function: Call, hook: Callable[..., Any], ctx: TaskContext, result: Any) -> None:
+async def call_after_hook(call_function: Call, hook: Callable[..., Any], ctx: TaskContext, result: Any) -> None:
     try:
         await call_function(hook, ctx, result)
     except Exception:
@@ -112,7 +112,7 @@ async def _call_after_hook(call_function: Call, hook: Callable[..., Any], ctx: T
         _log_failure("an after hook of", ctx)
 
 
-def _success_extras(
+def success_extras(
     task: TaskDefinition[Any, Any], ctx: TaskContext, result: Any, extras: dict[str, Any]
 ) -> More | None:
     try:
@@ -125,7 +125,7 @@ def _success_extras(
     return More(spawn=spawn or {}, **extras)
 
 
-async def _call_error_hooks(app: Onetray, ctx: TaskContext, call_function: Call, error: BaseException) -> None:
+async def call_error_hooks(app: Onetray, ctx: TaskContext, call_function: Call, error: BaseException) -> None:
     for hook in app.hooks["on_error"]:
         try:
             await call_function(hook, ctx, error)

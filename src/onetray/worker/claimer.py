@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from onetray.engine.api import EngineApi
     from onetray.store.retry_transaction import Outage
     from onetray.worker.attempt import Attempt
+    from onetray.worker.attempt_batch import BatchGatherer
     from onetray.worker.executor import Executor
     from onetray.worker.leases import HeldLeases
 
 logger = logging.getLogger("onetray.worker")
 
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 5.0
+LIMITED_AHEAD_S = 0.05
+"""How long before they begin tasks under a limit may be claimed."""
 FULL_QUEUE_POLL_S = 0.05
 """How often to check whether a queue is below its limit again."""
 
@@ -52,19 +55,19 @@ class Claimer:
     def __init__(
         self,
         engine: EngineApi,
-        executor: Executor,
+        executor: Executor | BatchGatherer,
         held: HeldLeases,
         claim_of: Callable[[str, int, str], Claim],
         namespace: str,
         sources: tuple[ClaimSource, ...],
         accept: Callable[[list[Assignment], float], None],
         release: Callable[[list[Attempt], str], None],
-        has_reports_to_send: Callable[[], bool],
+        reports_to_send: Callable[[], int],
         tuning: WorkerTuning,
         outage: Outage,
     ) -> None:
         self._engine, self._executor, self._held, self._accept = engine, executor, held, accept
-        self._release, self._has_reports_to_send, self._tuning = release, has_reports_to_send, tuning
+        self._release, self._reports_to_send, self._tuning = release, reports_to_send, tuning
         self._outage = outage
         self._claim_of, self._namespace, self._sources = claim_of, namespace, sources
         self._turn = 0
@@ -72,8 +75,9 @@ class Claimer:
         self._lock = threading.Lock()
         self._requested = dict.fromkeys((source.queue for source in sources), 0)
         """How many tasks of each queue are requested by claims in flight."""
-        self._empty_queues: dict[str, tuple[int, float]] = {}
-        """Queues whose last claim got less than it requested: the wake-up count before it, and when it was."""
+        self._empty_queues: dict[str, tuple[int, float, int]] = {}
+        """Queues whose last claim got less than it requested: the wake-up count before it, when it was, and how many
+        tasks could have begun at once."""
         self._unanswered: deque[PiggybackClaim] = deque()
         self._waiter = engine.wake.waiter(
             [(namespace, source.queue) for source in sources], group_of(claim_of(sources[0].queue, 1, "").kinds)
@@ -115,12 +119,15 @@ class Claimer:
                         if self._capacity() <= 0 and not self._stopping:
                             self._executor.changed.wait(0.5)
                     self._release_old_prefetch()
-                elif self._tuning.piggyback and (self._has_reports_to_send() or any(self._requested.values())):
+                elif self._tuning.piggyback and (self._reports_to_send() or any(self._requested.values())):
                     # Reports are about to be sent and will carry the next claim.
                     time.sleep(self._tuning.piggyback_wait_s)
                 elif not self._claim() and not self._stopping:
                     # The queues are empty, and new tasks cause a wake-up. A queue that falls below its limit does not.
-                    is_full = any(self._is_full(source) for source in self._sources)
+                    # Nor do tasks that end, where others may wait that cannot be claimed ahead of need.
+                    is_full = any(self._is_full(source) for source in self._sources) or any(
+                        left <= 0 for _, _, left in list(self._empty_queues.values())
+                    )
                     # This worker may be at the limit of the queue that it was woken for: wake another one.
                     self._waiter.leave_and_wake_next()
                     self._wait(seen, FULL_QUEUE_POLL_S if is_full else self._engine.wake.poll_s)
@@ -158,10 +165,12 @@ class Claimer:
                 sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
                 sources = [s for s in self._rotated() if not self._is_known_empty(s)]
+            startable = self._startable()
             for source in sources:
                 limit = self._reserve(source, -(-capacity // len(sources)))
                 if limit > 0:
                     claim = self._claim_of(source.queue, limit, str(uuid4()))
+                    claim.limited_limit = min(limit, startable)
                     return PiggybackClaim(self, claim, time.monotonic(), self._wakeup_count(source.queue))
         return None
 
@@ -172,7 +181,7 @@ class Claimer:
             return
         try:
             claimed_count = self._accept_all(verdict.value, piggyback.requested_at)
-            self._note_result(piggyback.claim.queue, piggyback.claim.limit, claimed_count, piggyback.seen)
+            self._note_result(piggyback.claim, claimed_count, piggyback.seen)
         except Exception:
             logger.exception("claimed tasks could not be queued: they return when their lease expires")
         finally:
@@ -201,7 +210,19 @@ class Claimer:
         ahead = self._prefetch()
         if running >= executor.concurrency and waiting > ahead // 2:
             return 0
+        if self._reports_to_send() > self._tuning.max_unreported:
+            # Handlers are faster than the database: what they have done and not reported must not grow without end.
+            return 0
         return executor.concurrency + ahead - running - waiting
+
+    def _startable(self) -> int:
+        """How many more tasks could begin at once, or within LIMITED_AHEAD_S at the present rate.
+
+        Only so many may be under a limit: others could use its slots meanwhile.
+        """
+        executor, ahead = self._executor, int(self._finish_rate * LIMITED_AHEAD_S)
+        claimed = len(executor.running) + len(executor.waiting) + sum(list(self._requested.values()))
+        return max(0, executor.concurrency + ahead - claimed)
 
     def _prefetch(self) -> int:
         now, finished = time.monotonic(), self._executor.finished
@@ -219,28 +240,36 @@ class Claimer:
         for source in self._rotated():
             with self._lock:
                 skip = self._stopping or self._is_known_empty(source)
+                startable = self._startable()
                 limit = 0 if skip else self._reserve(source, self._capacity_left())
                 seen = self._wakeup_count(source.queue)
             if limit > 0:
+                claim = self._claim_of(source.queue, limit, str(uuid4()))
+                claim.limited_limit = min(limit, startable)
                 try:
-                    claimed_count = self._claim_with(self._claim_of(source.queue, limit, str(uuid4())))
+                    claimed_count = self._claim_with(claim)
                 finally:
                     self._return_reserved(source.queue, limit)
                 if self._waiter.queue == (self._namespace, source.queue):
                     self._waiter.polled(reached_limit=claimed_count == limit)
-                more |= self._note_result(source.queue, limit, claimed_count, seen)
+                more |= self._note_result(claim, claimed_count, seen)
         return more
 
-    def _note_result(self, queue: str, limit: int, claimed_count: int, seen: int) -> bool:
+    def _note_result(self, claim: Claim, claimed_count: int, seen: int) -> bool:
         """Remember a queue that had too few tasks. Returns whether there may be more."""
-        if claimed_count < limit:
-            self._empty_queues[queue] = seen, time.monotonic()
-        return claimed_count == limit
+        if claimed_count < claim.limit:
+            self._empty_queues[claim.queue] = seen, time.monotonic(), (claim.limited_limit or 0) - claimed_count
+        return claimed_count == claim.limit
 
     def _is_known_empty(self, source: ClaimSource) -> bool:
-        """Whether the last claim got too few tasks, with no wake-up since."""
-        seen, at = self._empty_queues.get(source.queue, (-1, 0.0))
-        return seen == self._wakeup_count(source.queue) and time.monotonic() - at < 0.9 * self._engine.wake.poll_s
+        """Whether the last claim got too few tasks, with no wake-up since.
+
+        More tasks can begin now than that claim left free: there may be some that must not be claimed ahead of need.
+        """
+        seen, at, left = self._empty_queues.get(source.queue, (-1, 0.0, 0))
+        if seen != self._wakeup_count(source.queue) or time.monotonic() - at >= 0.9 * self._engine.wake.poll_s:
+            return False
+        return left > 0 or self._startable() <= 0
 
     def _wakeup_count(self, queue: str) -> int:
         """A number that rises whenever a queue may have new claimable tasks."""

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -30,11 +30,13 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.remote.command_codec import encode_report
 from onetray.worker.app_loader import Lifespan, load_app
-from onetray.worker.call_handler import call, call_handler, drive, invalid_outcome
+from onetray.worker.call_batch import TaskOfBatch, call_batch
+from onetray.worker.call_handler import Call, call, call_handler, drive, invalid_outcome
 from onetray.worker.stop_signals import outlive_readers
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
+    from onetray.app.tasks import TaskDefinition
 
 EXIT_TIMEOUT_S = 5.0
 """How long an idle child may take to end its lifespan."""
@@ -107,15 +109,16 @@ class Pipes:
 class ChildContext:
     """Implements `ctx` in a child process by messages to the worker."""
 
-    def __init__(self, pipes: Pipes, sequence: int, resources: Any, max_bytes: int) -> None:
-        self._pipes, self._sequence, self.resources, self._max_bytes = pipes, sequence, resources, max_bytes
+    def __init__(self, pipes: Pipes, sequence: int, item: int, resources: Any, max_bytes: int) -> None:
+        self._pipes, self.resources, self._max_bytes = pipes, resources, max_bytes
+        self._origin = {"sequence": sequence, "item": item}
         self.more: dict[str, Any] = {}
 
     def log(self, level: str, line: str, data: dict[str, Any] | None) -> None:
-        self._pipes.send({"sequence": self._sequence, "log": [level, line, data]})
+        self._pipes.send({**self._origin, "log": [level, line, data]})
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        self._pipes.send({"sequence": self._sequence, "progress": [done, total, message]})
+        self._pipes.send({**self._origin, "progress": [done, total, message]})
 
     def say(self, **more: Any) -> None:
         self.more.update(more)
@@ -150,7 +153,7 @@ class ChildContext:
         return None
 
     def _request(self, name: str, *args: Any) -> Any:
-        answer = self._pipes.request({"sequence": self._sequence, "ask": name, "args": list(args)})
+        answer = self._pipes.request({**self._origin, "ask": name, "args": list(args)})
         if answer is None:
             raise RuntimeError("the worker has ended")
         if "error" in answer:
@@ -167,22 +170,35 @@ class ChildRunner:
         self._lifespan = Lifespan(app.lifespan_of)
         self._resources = self._loop.run_until_complete(self._lifespan.begin())
 
-    def run(self, sequence: int, fields: dict[str, Any]) -> Report | None:
-        context = ChildContext(self._pipes, sequence, self._resources, self._max_bytes)
-        task = self._app.tasks[fields["kind"]]
-        assignment = Assignment(**{**fields, "policy": Policy.from_body(fields["policy"])})
+    def run(self, sequence: int, runs: list[dict[str, Any]]) -> list[Report | None]:
+        """Run one call: of an attempt, or of a batch. Returns the report of each."""
+        task = self._app.tasks[runs[0]["kind"]]
+        tasks = [self._task_of(task, sequence, item, fields) for item, fields in enumerate(runs)]
         is_async = inspect.iscoroutinefunction(task.function)
-        steps = call_handler(
-            self._app, task, TaskContext(assignment, context, task.policy.redact),
-            call if is_async else self._call_here, {"task": assignment.id}, context.more,
-        )  # fmt: skip
-        report = self._loop.run_until_complete(steps) if is_async else drive(steps)
+        steps = self._steps(task, tasks, call if is_async else self._call_here)
+        reports = self._loop.run_until_complete(steps) if is_async else drive(steps)
+        return [self._storable(report, of.fields) for report, of in zip(reports, tasks, strict=True)]
+
+    async def _steps(
+        self, task: TaskDefinition[Any, Any], tasks: list[TaskOfBatch], call_function: Call
+    ) -> Sequence[Report | None]:
+        if task.batch is not None:
+            return await call_batch(self._app, task, tasks, call_function)
+        ctx, fields, more = tasks[0]
+        return [await call_handler(self._app, task, ctx, call_function, fields, more)]
+
+    def _task_of(self, task: TaskDefinition[Any, Any], sequence: int, item: int, fields: dict[str, Any]) -> TaskOfBatch:
+        context = ChildContext(self._pipes, sequence, item, self._resources, self._max_bytes)
+        assignment = Assignment(**{**fields, "policy": Policy.from_body(fields["policy"])})
+        return TaskOfBatch(TaskContext(assignment, context, task.policy.redact), {"task": assignment.id}, context.more)
+
+    def _storable(self, report: Report | None, fields: dict[str, Any]) -> Report | None:
+        """Checked here: a result that cannot be sent would look like a crash of this process."""
         if isinstance(report, Succeed):
             try:
-                # Checked here: a result that cannot be sent would look like a crash of this process.
                 json_text(report.result, "result", self._max_bytes)
             except InvalidInput as e:
-                return invalid_outcome(e, {"task": assignment.id})
+                return invalid_outcome(e, fields)
         return report
 
     def close(self) -> None:
@@ -215,12 +231,11 @@ def main(app_path: str, from_parent: int, to_parent: int) -> None:
             # This process was suspended, or slow to start. The worker knows whether the lease was renewed.
             pipes.send({"sequence": sequence, "late": True})
         else:
-            report = runner.run(sequence, message["run"])
+            reports = runner.run(sequence, message["runs"])
             if not pipes.is_original_process:
                 # A fork made by the handler has returned from it: only the original process reports.
-                os._exit(0 if isinstance(report, Succeed) else 1)
-            assert report is not None
-            pipes.send({"sequence": sequence, "end": encode_report(report)})
+                os._exit(0 if all(isinstance(report, Succeed) for report in reports) else 1)
+            pipes.send({"sequence": sequence, "ends": [encode_report(report) for report in reports if report]})
         pipes.busy = False
     runner.close()
 

@@ -1,4 +1,4 @@
-"""Run handlers in child processes: one attempt at a time in each; a child is killed to stop its handler.
+"""Run handlers in child processes: one call at a time in each; a child is killed to stop its handler.
 
 Children are spawned, not forked, and reused for the next task. They talk to the worker in lines of JSON over two pipes;
 their standard output is the worker's. If a child dies, its attempt fails.
@@ -35,6 +35,7 @@ from onetray.worker import process_reaper
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.worker.attempt import Attempt
+    from onetray.worker.attempt_batch import AttemptBatch
 
 
 import signal
@@ -209,44 +210,46 @@ class ProcessPool:
         self._busy: set[ProcessHandle] = set()
         self._closed = False
 
-    def run(self, attempt: Attempt) -> Report | None:
-        """Run one attempt in a child, and return its report."""
+    def run(self, work: Attempt | AttemptBatch) -> list[Report | None]:
+        """Run an attempt, or a batch, in a child. Returns the report of each."""
         if self._app_path is None:
             message = "isolation='process' needs the path of the app: onetray worker --app module:app"
-            return Fail(error_class="ConfigurationError", message=message, retryable=False, **attempt.ticket())
+            return [
+                Fail(error_class="ConfigurationError", message=message, retryable=False, **attempt.ticket())
+                for attempt in work.members
+            ]
         child = self._acquire()
         sequence = child.begin()
-        attempt.interrupt = partial(child.kill, sequence)
-        if attempt.stop_reason is not None:
+        work.interrupt_by(partial(child.kill, sequence))
+        if work.stop_reason is not None:
             child.kill(sequence)
-        attempt.begin()
-        report, problem = self._serve(child, attempt, sequence)
-        attempt.interrupt = None
-        if child.finish() and report is not None:
+        work.begin()
+        reports, problem = self._serve(child, work, sequence)
+        work.interrupt_by(None)
+        if child.finish() and reports is not None:
             self._return_to_pool(child)
-            return report
+            return reports
         exit_text = self._end_process(child)
-        return report or _died_report(attempt, problem or f"died: {exit_text}")
+        return reports or [_died_report(attempt, problem or f"died: {exit_text}") for attempt in work.members]
 
-    def _serve(self, child: ProcessHandle, attempt: Attempt, sequence: int) -> tuple[Report | None, str]:
-        """Answer the child's requests until it reports. Returns the report, or None and why to kill the child."""
+    def _serve(
+        self, child: ProcessHandle, work: Attempt | AttemptBatch, sequence: int
+    ) -> tuple[list[Report | None] | None, str]:
+        """Answer the child's requests until it reports. Returns the reports, or None and why to kill the child."""
         try:
-            child.send(_run_message(attempt, sequence))
+            child.send(_run_message(work, sequence))
             while (message := child.receive()) is not None:
                 if message["sequence"] != sequence:
                     _reject_stale(child, message)
-                elif "log" in message:
-                    attempt.log(*message["log"])
-                elif "progress" in message:
-                    attempt.progress(*message["progress"])
-                elif "ask" in message:
-                    child.send(_answer(attempt, message["ask"], message["args"]))
+                elif "item" in message:
+                    _serve_context(child, work.members[message["item"]], message)
                 elif "late" in message:
-                    if not attempt.may_begin():
-                        return attempt.release_unstarted(), ""
-                    child.send(_run_message(attempt, sequence))
+                    if not work.may_begin():
+                        return [attempt.release_unstarted() for attempt in work.members], ""
+                    child.send(_run_message(work, sequence))
                 else:
-                    return decode_report(message["end"], attempt.ticket()), ""
+                    ends = zip(message["ends"], work.members, strict=True)
+                    return [decode_report(end, attempt.ticket()) for end, attempt in ends], ""
         except Exception as e:
             child.kill()
             return None, f"was ended: it wrote an invalid message into the pipe to its worker ({e})"
@@ -338,9 +341,20 @@ def _died_report(attempt: Attempt, exit_text: str) -> Report:
     return Fail(error_class="ProcessDied", message=f"the process that ran it {exit_text}", **attempt.ticket())
 
 
-def _run_message(attempt: Attempt, sequence: int) -> dict[str, Any]:
-    """The message that starts an attempt, with the time until which it may begin: the child may read it much later."""
-    return {"run": _assignment_fields(attempt), "sequence": sequence, "valid_until": attempt.valid_until()}
+def _run_message(work: Attempt | AttemptBatch, sequence: int) -> dict[str, Any]:
+    """The message that starts a call, with the time until which it may begin: the child may read it much later."""
+    runs = [_assignment_fields(attempt) for attempt in work.members]
+    return {"runs": runs, "sequence": sequence, "valid_until": work.valid_until()}
+
+
+def _serve_context(child: ProcessHandle, attempt: Attempt, message: dict[str, Any]) -> None:
+    """Carry out what a handler calls on its ctx."""
+    if "log" in message:
+        attempt.log(*message["log"])
+    elif "progress" in message:
+        attempt.progress(*message["progress"])
+    else:
+        child.send(_answer(attempt, message["ask"], message["args"]))
 
 
 def _reject_stale(child: ProcessHandle, message: dict[str, Any]) -> None:

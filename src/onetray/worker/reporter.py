@@ -128,9 +128,9 @@ class Reporter:
                 self._ready.notify_all()
             self._unsent_output[id(attempt)] = attempt
 
-    def has_plain_successes(self) -> bool:
-        """Whether successes are about to be sent, which can carry a piggyback claim."""
-        return bool(self._plain_successes)
+    def waiting_successes(self) -> int:
+        """How many successes are about to be sent, with piggyback claims."""
+        return len(self._plain_successes)
 
     def request_heartbeat(self, attempt: Attempt) -> None:
         self._heartbeat_requests.add(attempt)

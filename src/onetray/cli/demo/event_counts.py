@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onetray.domain.lifecycle import HELD, TASK
+from onetray.domain.lifecycle import AUDIT_TYPES, HELD, TASK
 from onetray.domain.task import Event
 from onetray.feed import Feed
 
@@ -34,6 +34,10 @@ class EventCounts:
         self.jobs: set[str] = set()
         self.done_by: Counter[str] = Counter()
         self.taken_over = self.redriven = 0
+        self.groups: dict[str, str] = {}
+        """Tasks of which only some may be held at once, by id."""
+        self.most_at_once = 0
+        """The most tasks of one group that workers have held at once."""
         self.latest: deque[Event] = deque(maxlen=8)
 
     def read(self, on_event: Callable[[Event], None]) -> None:
@@ -49,7 +53,8 @@ class EventCounts:
 
     def _count(self, e: Event) -> None:
         self.types[e.type] += 1
-        self.jobs.add(e.job_id)
+        if e.type not in AUDIT_TYPES:
+            self.jobs.add(e.job_id)
         self.latest.append(e)
         if e.type.startswith("task.") and e.state is not None:
             self._move(self.tasks.setdefault(e.entity_id, DemoTask(e.entity_id, e.job_id, e.state)), e, e.state)
@@ -67,6 +72,13 @@ class EventCounts:
             self.done_by[worker] += 1
         task.state = state
         task.holder = None if state not in HELD else worker or task.holder
+        if task.id in self.groups and state in HELD:
+            of = self.groups[task.id]
+            held = [id_ for id_, group in self.groups.items() if group == of and self._is_held(id_)]
+            self.most_at_once = max(self.most_at_once, len(held))
+
+    def _is_held(self, id_: str) -> bool:
+        return id_ in self.tasks and self.tasks[id_].state in HELD
 
     @property
     def events(self) -> int:

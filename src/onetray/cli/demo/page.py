@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from onetray.cli.serve import _server
+from onetray.cli.serve import server_module
 from onetray.config import HttpConfig
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ THREADS = 4
 @contextmanager
 def serve_page(engine: Engine) -> Iterator[str]:
     """Serve the dashboard on a free port of the loopback interface. Yields its URL."""
-    server_module = _server()
+    http_server = server_module()
     from onetray.http.app import build
 
     config = HttpConfig(port=0, dialects=(), threads=THREADS, grace_s=1.0)
-    listener, ready = server_module.listen(config.host, config.port), threading.Event()
-    server = server_module.Server(build(engine, config), config, ready=ready.set)
+    listener, ready = http_server.listen(config.host, config.port), threading.Event()
+    server = http_server.Server(build(engine, config), config, ready=ready.set)
 
     async def serve() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "onetray-page"))
@@ -44,7 +44,7 @@ def serve_page(engine: Engine) -> Iterator[str]:
     try:
         if not ready.wait(START_S):
             raise TimeoutError(f"the page was not served within {START_S:g} s")
-        yield server_module.url_of(listener)
+        yield http_server.url_of(listener)
     finally:
         server.should_exit = True
         thread.join(STOP_S)

@@ -1,4 +1,4 @@
-"""The steps of the demo: submit, kill a worker, redrive a dead letter, approve a stage, wait for the end.
+"""The steps of the demo: submit, kill a worker, redrive a dead letter, approve a stage, pause a schedule, wait.
 
 Owns their order and the time limit. event_counts.py counts every number it prints from the event log.
 """
@@ -14,16 +14,20 @@ from onetray.cli.demo.event_counts import EventCounts
 from onetray.cli.demo.workers import NAMES, DemoWorkers, WorkerDied
 from onetray.cli.options import database_of
 from onetray.domain.lifecycle import DEAD_LETTERED, FLOW, PARTIAL, QUEUED, RUNNING, STAGE, SUCCEEDED, WAITING
+from onetray.explain.limits import CONCURRENCY_REACHED
 
 if TYPE_CHECKING:
     from onetray.app.onetray import Onetray
     from onetray.cli.demo.screen import Screen
     from onetray.domain.flow import Stage
-    from onetray.domain.task import Event
+    from onetray.domain.task import Blocker, Event
 
 T = TypeVar("T")
 
 PARCELS = 300
+SCHEDULE = "pick up parcels"
+VANS, LOADED = ("north", "south"), 6
+"""The vans, and how many parcels each is loaded with."""
 TIMEOUT_S = 55.0
 """Keeps the whole demo under a minute."""
 POLL_INTERVAL_S = 0.05
@@ -49,9 +53,11 @@ class Scenario:
         """Run all steps and print a report. Returns whether everything succeeded."""
         try:
             self.submit()
+            self.show_the_limit()
             self.kill_a_worker()
             self.redrive_the_dead_letter()
             self.approve()
+            self.pause_the_schedule()
             self.wait_for_the_end()
         except (Stuck, WorkerDied) as e:
             self.screen.close()
@@ -63,7 +69,7 @@ class Scenario:
     def submit(self) -> None:
         from onetray.domain.flow import Approval
         from onetray.examples.news_pipeline import NewsConfig
-        from onetray.examples.parcels import deliver, news, ship
+        from onetray.examples.parcels import deliver, load, news, ship
 
         self.workers.start()
         self.screen.print_line(f"two worker processes start: {', '.join(NAMES)}")
@@ -72,7 +78,34 @@ class Scenario:
         self.flow = self.app.submit_all([command], None, news)[0]
         deliver.submit_many([{"parcel": number} for number in range(1, PARCELS + 1)])
         ship.options(priority=1).submit(parcel=0, timetable=self.timetable)
+        for van in VANS:
+            loads = load.options(priority=2).submit_many([{"parcel": n, "van": van} for n in range(LOADED)])
+            self.counts.groups |= {job.id: van for job in loads}
         self.screen.print_line(f"submitted: the news pipeline with {len(news.stages)} stages, {PARCELS + 1} parcels")
+        self.engine.put_schedule(
+            SCHEDULE, kind=deliver.kind, queue=deliver.queue, payload={"parcel": PARCELS + 1},
+            every_s=1, by="ann",
+        )  # fmt: skip
+        self.screen.print_line(f"ann adds a schedule: {SCHEDULE}, every second")
+        self.screen.print_line(f"and {len(VANS) * LOADED} parcels to load into {len(VANS)} vans: 2 at once at each van")
+
+    def show_the_limit(self) -> None:
+        """Say why a parcel is not loaded yet: the limit of its van is reached. It may be too late for that."""
+        (reasons,) = self.until("parcels to be loaded", self.held_back)
+        for reason in reasons[:1]:
+            of, facts = f"{reason.facts['value']} van", reason.facts
+            workers = ", ".join(sorted({holder["worker"] for holder in facts["holders"]}))
+            line = f"a limit at work: {facts['running']} of {facts['most']} slots of the {of} are taken, by {workers}"
+            self.screen.print_line(line, "yellow")
+
+    def held_back(self) -> tuple[list[Blocker]] | None:
+        """Why a parcel is not loaded, or that all are; None while neither is known."""
+        tasks = [self.counts.tasks.get(id_) for id_ in self.counts.groups]
+        waiting = [task for task in tasks if task is None or task.state == QUEUED]
+        if waiting and (last := waiting[-1]) is not None:
+            reasons = [r for r in self.app.job(last.id).explain() if r.code == CONCURRENCY_REACHED]
+            return (reasons,) if reasons else None
+        return None if waiting else ([],)
 
     def kill_a_worker(self) -> None:
         victim = self.until("a worker to hold tasks of the pipeline and parcels", self.freeze_busy_worker)
@@ -136,6 +169,11 @@ class Scenario:
     def waiting_stage(self) -> Stage | None:
         return next((stage for stage in self.stages.values() if stage.state == WAITING), None)
 
+    def pause_the_schedule(self) -> None:
+        self.engine.pause_schedule(SCHEDULE, by="ann")
+        fires = [fire for fire in self.engine.schedule_fires(SCHEDULE, limit=100) if fire.job is not None]
+        self.screen.print_line(f"ann pauses the schedule; fire times so far: {len(fires)}, with one job each")
+
     def wait_for_the_end(self) -> None:
         self.until("everything to end", lambda: self.flow.state in FLOW.terminal and not self.counts.still_open())
         self.screen.print_line(f"everything has ended; the state of the pipeline: {self.flow.state}")
@@ -189,6 +227,8 @@ class Scenario:
         lost = len(counts.tasks) - counts.by_state()[SUCCEEDED] - counts.redriven - self.rejected
         if lost:
             problems.append(f"tasks that did not succeed: {lost}")
+        if counts.most_at_once > 2:
+            problems.append(f"{counts.most_at_once} parcels were loaded at once into one van")
         if not counts.taken_over:
             problems.append("no task was taken over from the killed worker")
         return problems

@@ -97,6 +97,7 @@ def _counts(counts: EventCounts) -> list[tuple[str, int]]:
         *((f"  {state}", states[state]) for state in TASK.ranks if states[state]),
         ("failed attempts that were retried", counts.types[TASK.retry.event]),
         ("tasks taken over after the kill", counts.taken_over),
+        ("parcels of a van loaded at once", counts.most_at_once),
         ("approvals", counts.types["stage.approved"]),
         ("dead letters redriven", counts.redriven),
         ("events", counts.events),

@@ -188,12 +188,12 @@ def print_event(e: Event) -> None:
 
 
 def subject_of(e: Event) -> str:
-    """The id of a job, a stage or a task; the name of a queue, a kind or a token."""
+    """The id of a job, a stage or a task; the name of a queue, a limit, a kind or a token."""
     from onetray.domain.lifecycle import AUDIT_TYPES
 
     if e.type not in AUDIT_TYPES:
         return e.entity_id
-    return next((str(e.payload[name]) for name in ("queue", "kind", "name") if name in e.payload), e.entity_id)
+    return next((str(e.payload[name]) for name in ("queue", "limit", "kind", "name") if name in e.payload), e.entity_id)
 
 
 def _log_line(line: LogLine) -> None:

@@ -139,7 +139,7 @@ function connect() {
     disconnect();
     showStatus(false);
     failures += 1;
-    if (failures === 3) reloadIfLoggedOut();
+    leaveIfGone();
     retryTimer = setTimeout(connect, Math.min(30000, 1000 * 2 ** failures) * (0.5 + Math.random() / 2));
   };
 }
@@ -154,9 +154,15 @@ function look(url) {
   return fetch(url, { method: "HEAD", headers: { accept: "text/html" } });
 }
 
-async function reloadIfLoggedOut() {
+// Whoever has to log in again, or looks at something that is gone, sees that, and no old data.
+async function leaveIfGone() {
   try {
-    if ((await look(location.href)).redirected) location.reload();
+    const answer = await look(location.href);
+    if (answer.redirected) {
+      const login = new URL(answer.url);
+      login.searchParams.set("ended", "1");
+      location.replace(login);
+    } else if ([403, 404].includes(answer.status)) location.reload();
   } catch {
     // The server is away: the next attempt to connect finds out.
   }
@@ -254,6 +260,8 @@ if (loginForm) {
 }
 
 if (root.dataset.now) {
+  // On a phone the menu is wider than the window.
+  document.querySelector("nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
   tick();
   follow();
   setInterval(tick, 1000);

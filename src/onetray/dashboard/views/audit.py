@@ -13,8 +13,10 @@ from onetray.domain.token import ADMIN
 from onetray.engine.audit_api import ACTIONS
 
 PER_PAGE = 50
-SUBJECTS = ("queue", "breaker", "token")
-"""What is not a job: the keys of an event's payload that name it."""
+SUBJECTS = ("queue", "breaker", "token", "limit", "weight")
+"""What is not a job."""
+NAMED_BY = ("queue", "breaker", "token", "limit", "kind")
+"""The keys of an event's payload that name it."""
 BADGES = {
     "paused": "waiting", "waiting": "waiting", "opened": "failed", "rejected": "failed", "revoked": "failed",
     "deleted": "failed", "cancelled": "cancelled", "cancel_requested": "cancelled", "approved": "succeeded",
@@ -29,7 +31,7 @@ class AuditLine(NamedTuple):
     person: str
     badge: str
     subject: str | None
-    """The name of a queue, a breaker or a token; None if it is about a job."""
+    """The name of a queue, a breaker, a token or a limit; None if it is about a job."""
     others: int
     """How many more tasks, stages or flows it applied to."""
 
@@ -56,6 +58,6 @@ def _line(event: Event, count: int) -> AuditLine:
     payload = event.payload if isinstance(event.payload, dict) else {}
     subject = None
     if event.type.partition(".")[0] in SUBJECTS:
-        name = payload.get("name") or next((payload[key] for key in SUBJECTS if key in payload), "")
+        name = payload.get("name") or next((payload[key] for key in NAMED_BY if key in payload), "")
         subject = f"{event.type.partition('.')[0]} {name}"
     return AuditLine(event, event.actor.removeprefix(f"{USER}:"), BADGES.get(verb, "queued"), subject, count - 1)

@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from onetray.dashboard import charts
-from onetray.dashboard.pages import page
-from onetray.dashboard.view import View
+from onetray.dashboard.pages import Flash, action, page
+from onetray.dashboard.view import Form, View
 from onetray.domain.clock import SECOND
 from onetray.domain.errors import InvalidInput
-from onetray.domain.overview import NeedsHuman, Statistics, Waiting
+from onetray.domain.overview import Overview, Statistics, Waiting
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
+SCHEDULES = 100
+"""How many schedules the page shows."""
+SCHEDULE_BADGES = {"active": "running", "paused": "paused", "orphaned": "failed", "ended": "cancelled"}
 WORKER_BADGES = {"running": "running", "stopping": "waiting", "lost": "failed", "unregistered": "cancelled"}
 
 
@@ -34,6 +37,8 @@ RANGES = {
     "7d": Range("7 d", 7 * DAY, 84),
 }
 DEFAULT = "1h"
+MAX_LIMITS = 50
+"""How many limits are listed."""
 
 
 @page("/", title="Overview", nav=10)
@@ -49,8 +54,9 @@ def overview(view: View) -> dict[str, Any]:
             for key, r in RANGES.items()
         ],
         "cards": cards(statistics), "is_complete": statistics.is_complete, "queues": now.queues,
-        "workers": now.workers, "needs": needs(view, now.needs_human), "missing": now.needs_human.missing_workers,
-        "worker_badges": WORKER_BADGES,
+        "workers": now.workers, "needs": needs(view, now), "missing": now.needs_human.missing_workers,
+        "worker_badges": WORKER_BADGES, "schedules": view.engine.schedules(limit=SCHEDULES),
+        "schedule_badges": SCHEDULE_BADGES, "limits": view.engine.limits(limit=MAX_LIMITS),
     }  # fmt: skip
 
 
@@ -147,12 +153,40 @@ class Need(NamedTuple):
     href: str | None
 
 
-def needs(view: View, found: NeedsHuman) -> list[Need]:
+def needs(view: View, now: Overview) -> list[Need]:
     """What needs a person, without what is empty."""
+    found, paused = now.needs_human, [q.paused_at for q in now.queues if q.paused_at is not None and q.ready]
     all_ = [
         Need("to approve", "waiting", found.approvals, view.link_if("waiting")),
         Need("waiting for input", "waiting", found.inputs, view.link_if("waiting")),
         Need("blocked", "waiting", found.blocked, view.link_if("jobs", state="blocked")),
         Need("dead letters", "failed", found.dead_letters, view.link_if("dead")),
+        Need(
+            "queue paused" if len(paused) == 1 else "queues paused",
+            "waiting",
+            Waiting(len(paused), False, min(paused, default=None), []),
+            view.link_if("queues"),
+        ),
     ]
     return [need for need in all_ if need.waiting.count]
+
+
+@action("/schedules/{name:path}/pause")
+def pause_schedule(view: View, form: Form) -> Flash:
+    name = view.path["name"]
+    view.engine.pause_schedule(name)
+    return Flash(f"The schedule {name} is paused. Its jobs continue.")
+
+
+@action("/schedules/{name:path}/resume")
+def resume_schedule(view: View, form: Form) -> Flash:
+    name = view.path["name"]
+    view.engine.resume_schedule(name)
+    return Flash(f"The schedule {name} fires again.")
+
+
+@action("/schedules/{name:path}/trigger")
+def trigger_schedule(view: View, form: Form) -> Flash:
+    name = view.path["name"]
+    fire = view.engine.trigger_schedule(name)
+    return Flash(f"The job {fire.job} is submitted." if fire.job else f"Refused: {fire.why}")

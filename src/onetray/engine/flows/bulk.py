@@ -83,7 +83,11 @@ def release_tasks_of_stage(locked: LockedFlows, stage: StageRow) -> None:
     more = count == OPEN_STEP
     if count:
         span = {"stage": stage.key, "after": after, "upto": last}
-        tx.query("open_ready", at=tx.now, **span)
+        opened = tx.query("open_ready", at=tx.now, **span)
+        locked.batch.limit_changes.enter({
+            "queue": [row.queue for row in opened], "rank": [row.rank for row in opened],
+            "key": [row.task for row in opened],
+        })  # fmt: skip
         tx.query("open_due", at=tx.now, what=RUN, **span)
         for (key,) in tx.query("policies_of_stage", **span):
             ttl_s = tx.names.policy(key).queue_ttl_s

@@ -22,7 +22,15 @@ from onetray.engine.aliases import NewAlias
 from onetray.engine.flows.contexts import write_context
 from onetray.engine.flows.dependencies import Member, known_members, resolve
 from onetray.engine.pending_writes import ENGINE, FLOW_DEADLINE, PendingWrites, actor, event_detail
-from onetray.engine.submit import Spec, TaskNumbers, intern_task, optional_text_of, write_labels, write_tasks
+from onetray.engine.submit import (
+    Spec,
+    TaskNumbers,
+    intern_lanes,
+    intern_task,
+    optional_text_of,
+    write_labels,
+    write_tasks,
+)
 from onetray.engine.submit_keys import allocate_keys
 from onetray.redaction.job_secrets import MARK
 from onetray.store.rows import FlowRow, StageRow
@@ -153,7 +161,7 @@ class Drafts:
     def members(
         self, tasks: Iterable[TaskSpec], namespace: str, by: str, cause: str | None
     ) -> list[tuple[Spec, tuple[str, ...]]]:
-        return [
+        members = [
             (
                 Spec(
                     *self._numbers(t, namespace), t.priority, t.run_at, as_json(t.payload), by, None, t.trace, cause,
@@ -164,6 +172,8 @@ class Drafts:
             )
             for t in tasks
         ]  # fmt: skip
+        intern_lanes(self._names, [spec for spec, _ in members])
+        return members
 
     def _control(self, spec: TaskSpec | None, namespace: str) -> str | None:
         if spec is None:

@@ -6,6 +6,7 @@ decides what follows from them.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -73,7 +74,8 @@ StageEnd = tuple[Transition, str, str | None, str | None]
 
 class LockedFlows:
     def __init__(self, batch: BatchContext) -> None:
-        self.batch = batch
+        # Not a reference: a batch and what it has claimed are freed when it ends, not when cycles are collected.
+        self.batch: BatchContext = weakref.proxy(batch)
         self.flows: dict[int, FlowRow] = {}
         self.stages: dict[int, StageRow] = {}
         self.started: set[int] = set()

@@ -246,8 +246,11 @@ def _set_priority(batch: BatchContext, c: SetFlowPriority, flow: FlowRow, _: obj
     if flow.priority == c.priority:
         return placed_verdict(batch, flow, c, repeated=True)
     batch.locked.save()
-    for statement in ("set_ranks", "set_priorities"):
-        batch.tx.query(statement, job=flow.key, priority=c.priority)
+    moved = batch.tx.query("set_ranks", job=flow.key, priority=c.priority)
+    batch.limit_changes.enter({
+        "queue": [line for line, _ in moved], "rank": -c.priority, "key": [key for _, key in moved],
+    })  # fmt: skip
+    batch.tx.query("set_priorities", job=flow.key, priority=c.priority)
     batch.rows = {
         key: row._replace(priority=c.priority) if row.job == flow.key and row.state == QUEUED else row
         for key, row in batch.rows.items()

@@ -136,14 +136,16 @@ def _namespace_of(command: Command) -> str:
 def _queue_metrics(numbers: DatabaseNumbers) -> Iterator[Any]:
     depth = GaugeMetricFamily("onetray_queue_depth", "Tasks of a queue.", labels=("queue", "state"))
     age = GaugeMetricFamily("onetray_queue_oldest_seconds", "Age of the oldest claimable task.", labels=("queue",))
+    limited = GaugeMetricFamily("onetray_queue_limited", "Ready tasks that limits hold back.", labels=("queue",))
     paused = GaugeMetricFamily("onetray_queue_paused", "Whether a queue is paused.", labels=("queue",))
     for queue in numbers.queues:
         for state in ("ready", "delayed", "held"):
             depth.add_metric((queue.name, state), getattr(queue, state))
         since = numbers.now if queue.oldest_ready_at is None else queue.oldest_ready_at
         age.add_metric((queue.name,), max(0, numbers.now - since) / 1e6)
+        limited.add_metric((queue.name,), queue.limited)
         paused.add_metric((queue.name,), int(queue.paused_at is not None))
-    yield from (depth, age, paused)
+    yield from (depth, age, limited, paused)
 
 
 def _worker_metrics(numbers: DatabaseNumbers) -> Iterator[Any]:

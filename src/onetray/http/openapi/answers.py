@@ -11,7 +11,9 @@ from typing import Any
 from onetray.domain.bulk import BulkOperation, BulkOptions, Refusal
 from onetray.domain.declare import Declaration
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
+from onetray.domain.fire_times import FireTime
 from onetray.domain.flow import Approval, Counts, Flow, FlowError, Placed, Stage
+from onetray.domain.limits import Concurrency, Limit, LimitDetails, LimitHolder, LimitValue, Rate, Weight
 from onetray.domain.listing import Alias, DeadGroup, DeadLetterSummary, JobSummary, MemberSummary, QueueDepth
 from onetray.domain.overview import (
     HeldTask,
@@ -27,6 +29,7 @@ from onetray.domain.overview import (
 )
 from onetray.domain.past import Interval, Timeline
 from onetray.domain.policy import Policy
+from onetray.domain.schedule import Backfill, Schedule, ScheduledFire, ScheduleExplanation
 from onetray.domain.task import Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.verbs import sendable_verbs
 from onetray.domain.worker import Breaker, WorkerInfo
@@ -76,7 +79,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             DeadGroup, DeadLetterSummary, WorkerInfo, Breaker, TaskProgress, Approval, DeclaredFlow,
             DeclaredFlowSummary, DeclaredStage, Alias, Interval, Timeline, Statistics, StatisticsBucket, Overview,
             QueueOverview, WorkerOverview, HeldTask, NeedsHuman, Waiting, WaitingItem, MissingWorker, BulkOperation,
-            BulkOptions, Refusal,
+            BulkOptions, Refusal, Schedule, ScheduledFire, ScheduleExplanation, FireTime, Backfill,
+            Concurrency, Rate, Limit, LimitDetails, LimitHolder, LimitValue, Weight,
         )
     },
     "Action": schema_of(Event, count=INTEGER),
@@ -177,6 +181,13 @@ GROUPS = _list("groups", DeadGroup)
 QUEUES = _list("queues", QueueDepth)
 WORKERS = _list("workers", WorkerInfo)
 BREAKERS = _list("breakers", Breaker)
+LIMITS = _list("limits", LimitDetails)
+LIMIT = AnswerShape("The limit", ref(LimitDetails), example_of(LimitDetails))
+LIMIT_VALUES, LIMIT_HOLDERS = _page("values", LimitValue), _page("holders", LimitHolder)
+LIMIT_REMOVED = AnswerShape("The limit is removed", record({"id": INTEGER, "removed": BOOLEAN}),
+                            {"id": 12, "removed": True})  # fmt: skip
+WEIGHTS = _list("weights", Weight)
+WEIGHT = AnswerShape("The weight", ref(Weight), example_of(Weight))
 STATISTICS = AnswerShape("The statistics", ref(Statistics), example_of(Statistics))
 OVERVIEW = AnswerShape("The overview", ref(Overview), example_of(Overview))
 AUDIT = AnswerShape(
@@ -267,6 +278,14 @@ BULK_PREVIEW = AnswerShape(
             "letters": {"type": "array", "items": ref(DeadLetterSummary)}}),
     {"count": 12, "more": False, "jobs": [example_of(JobSummary)], "letters": []},
 )  # fmt: skip
+SCHEDULES, FIRES, FIRE_TIMES = _list("schedules", Schedule), _list("fires", ScheduledFire), _list("times", FireTime)
+SCHEDULE = AnswerShape("The schedule", ref(Schedule), example_of(Schedule))
+FIRE = AnswerShape("What it has come to", ref(ScheduledFire), example_of(ScheduledFire))
+BACKFILL = AnswerShape("The fire times and their jobs", ref(Backfill), example_of(Backfill))
+SCHEDULE_EXPLAINED = AnswerShape("Why it fires or does not", ref(ScheduleExplanation), example_of(ScheduleExplanation))
+SCHEDULES_REFUSED = AnswerShape(
+    "The names that a person has added already", record({"refused": ACTIONS}), {"refused": []}
+)
 QUEUE_SET = AnswerShape("Whether the queue is paused", record({"queue": STRING, "paused": BOOLEAN}),
                    {"queue": "default", "paused": True})  # fmt: skip
 DELETED = AnswerShape("The job is deleted", record({"id": STRING, "deleted": BOOLEAN}),

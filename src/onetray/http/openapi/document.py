@@ -77,7 +77,7 @@ def description_of(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:
-    document = _declared(app.routes, "onetray", ABOUT)
+    document = _declared(app.state.described, "onetray", ABOUT)
     document["components"]["schemas"].update({**SCHEMAS, "Lifecycle": _LIFECYCLE_SCHEMA, **_bodies()})
     responses = {f"Problem{status}": _error_response(status) for status in WRITE_ERRORS}
     document["components"] |= {"responses": responses, "securitySchemes": _SECURITY}

@@ -9,7 +9,9 @@ from typing import Any
 
 from onetray.domain.bulk import BulkOperation, BulkOptions
 from onetray.domain.declared_flow import DeclaredFlow, DeclaredFlowSummary, DeclaredStage
+from onetray.domain.fire_times import FireTime
 from onetray.domain.flow import Counts, Flow, FlowError, MemberReport, Placed, Stage
+from onetray.domain.limits import Limit, LimitDetails, LimitHolder, LimitValue, Weight
 from onetray.domain.listing import (
     Alias,
     DeadGroup,
@@ -35,6 +37,7 @@ from onetray.domain.overview import (
 )
 from onetray.domain.past import Interval, Timeline
 from onetray.domain.policy import Policy
+from onetray.domain.schedule import Backfill, Schedule, ScheduledFire, ScheduleExplanation
 from onetray.domain.task import Assignment, Beaten, Blocker, DeadLetter, Event, LogLine, Receipt, Task, TaskProgress
 from onetray.domain.worker import Breaker, WorkerInfo
 from onetray.http import views
@@ -79,13 +82,23 @@ _PAUSED = Event(
     cause="maintenance", trace=None, payload={"id": SOME_ID, "queue": "default"}, version=None, was=None, state=None,
     fence=0, attempts=0, namespace="default",
 )  # fmt: skip
+_SCHEDULE = Schedule(
+    namespace="default", name="nightly", kind="send_report", flow=None, payload=None, cron="0 7 * * mon-fri",
+    every_s=None, timezone="Europe/Berlin", queue="default", priority=0, max_attempts=None, labels={}, catch_up="last",
+    catch_up_s=86_400.0, overlap="skip", jitter_s=0.0, starts_at=None, ends_at=None, pause_after_failures=3,
+    state="active", source="code", app="shop", next_fire_at=SOON, last_fire_at=AT, last_outcome="submitted",
+    last_job=SOME_ID, last_job_state="succeeded", failures_in_row=0, fires=12, paused_at=None, paused_by=None,
+    paused_why=None, orphaned_at=None, seen_in_code_at=AT, created_at=AT, created_by="worker:worker-1", updated_at=AT,
+)  # fmt: skip
+_FIRE_TIME = FireTime(SOON, "2025-11-16T10:31:00+01:00", None)
+_FIRE = ScheduledFire(AT, "submitted", SOME_ID, "succeeded", "system:schedule", AT, None, 0, False)
 AUDIT = AuditPage([_PAUSED], [1], None)
 VALUES: tuple[Any, ...] = (
     STAGE,
     Statistics(AT, SOON, 60, [_BUCKET], _BUCKET, True),
     Overview(
         AT,
-        [QueueOverview("default", 10_000, 3, 2, 8, ("ready",), AT, None, None, None, 1, None)],
+        [QueueOverview("default", 10_000, 3, 2, 8, ("ready",), AT, None, None, None, 1, None, 5)],
         [WorkerOverview("worker-1", "running", "host-a", 4711, "0.1.0", ("default",), ("send_mail",), 10, 9, [_HELD],
                         AT, AT)],
         NeedsHuman(
@@ -120,7 +133,7 @@ VALUES: tuple[Any, ...] = (
         key=1, id=SOME_ID, stage="resize", name=None, kind="resize", queue="default", state="running", attempts=1,
         max_attempts=3, created_at=AT, started_at=AT, finished_at=None, owner="worker-1", error=None,
     ),
-    QueueDepth("default", None, None, 12, 3, 4, AT),
+    QueueDepth("default", None, None, 12, 3, 4, AT, 5),
     DeadGroup("send_mail", "exhausted_retries", "SmtpError", "the mail server refused", 17, AT, SOON, 2, SOME_ID),
     DeadLetterSummary(
         key=1, id=SOME_ID, kind="send_mail", reason_code="exhausted_retries", error_class="SmtpError",
@@ -143,6 +156,16 @@ VALUES: tuple[Any, ...] = (
         (DeclaredStage("resize", "thumbnails.resize", "default", "config", None, None, "stop", None, None, None,
                        Policy()),),
     ),
+    _SCHEDULE, _FIRE_TIME, _FIRE, Backfill("nightly", [_FIRE_TIME], 1, 0, False, [SOME_ID]),
+    ScheduleExplanation(_SCHEDULE, ["it fires next at 2025-11-16 09:31:00 UTC, in 60 s"], [_FIRE_TIME], [_FIRE]),
+    LimitDetails(
+        id=12, what="concurrency", queue=None, kind="send_mail", key="tenant", most=3, per_s=None, smooth=False,
+        declared=Limit(5, kind="send_mail", key="tenant"), set_by="ann", set_at=AT, counting=False, running=7,
+        blocked=1, waiting=40, next_start_at=None,
+    ),
+    LimitValue(31, "acme", 3, 1, AT, None),
+    LimitHolder(SOME_ID, SOME_ID, "send_mail", "default", "worker-1", "running", AT, SOON),
+    Weight("send_mail", "acme", 2.0),
     Breaker("send_mail", "open", 5, AT, SOON, "5 failures in 60 s", None),
     *(_INTERVAL := (
         Interval("task", SOME_ID, "send_mail", None, "running", AT, SOON, 1, "worker-1", 12, "succeeded"),

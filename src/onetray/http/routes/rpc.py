@@ -89,7 +89,7 @@ for _method in METHODS.values():
 async def declare_kinds(request: Request, principal: Principal = Worker) -> ValueResponse:
     """Without the scope `operate`, the paths that a kind already redacts stay redacted: `kept` lists them."""
     services, body = services_of(request), await read_model(request, KindsBody)
-    declared = {kind: Policy(**policy.sent_fields) for kind, policy in body.policies.items()}
+    declared = {kind: Policy(**policy.model_dump(exclude_unset=True)) for kind, policy in body.policies.items()}
     return ValueResponse({"kept": await services.read(_declare, services.unredacted, declared, principal)})
 
 

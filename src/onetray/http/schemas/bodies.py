@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter
 from onetray.domain.commands import Claim, Redrive, Report, Resume, SetMetadata, SetPriority, Submit
 from onetray.domain.declared_flow import FlowDeclaration
 from onetray.domain.flow_commands import AddTasks, OpenFlow, SubmitDeclared, SubmitFlow
+from onetray.domain.limits import LEAST_WEIGHT, MOST, MOST_WEIGHT
 from onetray.domain.task import REASON_CODES
 from onetray.domain.verbs import VERBS, sendable_verbs
 from onetray.http.params import MAX_CHARS
@@ -26,6 +27,7 @@ from onetray.http.schemas.base import (
     Seconds,
     Strict,
     limited_by,
+    whole_number,
 )
 from onetray.http.schemas.derive import (
     OUTSIDE,
@@ -146,6 +148,31 @@ class OpenBreakerBody(Reasoned):
 
     model_config = _example(for_s=600, reason="the mail server is down")
     for_s: Seconds = Field(ge=0.001)
+
+
+class SetLimitBody(Reasoned):
+    """A limit of a queue or of a kind: a concurrency or a rate."""
+
+    model_config = _example(kind="send_mail", key="tenant", concurrency=3, reason="the mail server is slow")
+    queue: Name | None = None
+    kind: Name | None = None
+    key: Name | None = None
+    """For each value of this path in the payload. The kind declares it in code."""
+    concurrency: Annotated[int, Field(ge=0, le=MOST), whole_number] | None = None
+    """How many tasks run at once; 0 holds all back."""
+    rate: Annotated[str, Field(min_length=3, max_length=50, examples=["100/m"])] | None = None
+    """How many tasks start within a period: 10/s, 100/m, 1000/h, 50/5m."""
+    smooth: bool = False
+    """Whether to spread the starts of a rate over its period."""
+
+
+class SetWeightBody(Reasoned):
+    """The share of one value of what a kind is fair by."""
+
+    model_config = _example(kind="send_mail", value="acme", weight=2)
+    kind: Name
+    value: Any
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)]
 
 
 class RedriveManyBody(Reasoned):

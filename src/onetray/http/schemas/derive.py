@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, create_model
 
 from onetray.domain import fields as rules
+from onetray.domain import limits
 from onetray.domain.checks import MOST
 from onetray.domain.commands import Command, Lines, Report
 from onetray.domain.declared_flow import StageDeclaration
@@ -94,10 +95,33 @@ _BOUNDS: dict[str, Any] = {
 """The bounds that Policy checks, for the OpenAPI description."""
 
 
+Key = Annotated[str, Field(min_length=1, max_length=PATH_CHARS)]
+
+
+class ConcurrencyBody(Strict):
+    """How many tasks of a kind run at once; with a `key`, of each value that this path has in the payload."""
+
+    most: Annotated[int, Field(ge=1, le=limits.MOST), whole_number]
+    key: Key | None = None
+
+
+class RateBody(Strict):
+    """How many tasks of a kind start within a period; with a `key`, of each value that this path has in the payload."""
+
+    count: Annotated[int, Field(ge=1, le=limits.MOST), whole_number]
+    per_s: Annotated[float, Field(ge=limits.SHORTEST_PERIOD_S, le=limits.LONGEST_PERIOD_S)] = 1.0
+    key: Key | None = None
+    smooth: bool = False
+
+
+_LIMITS = Field((), max_length=limits.MAX_KEYS + 1)
 _POLICY: dict[str, Any] = {
     name: (hint, Field(getattr(Policy, name), json_schema_extra=_BOUNDS.get(name)))
     for name, hint in inspect.get_annotations(Policy, eval_str=True).items()
-}
+} | {
+    "concurrency": (tuple[ConcurrencyBody, ...], _LIMITS), "rate": (tuple[RateBody, ...], _LIMITS),
+    "fair_by": (Key | None, None),
+}  # fmt: skip
 PolicyBody: Any = create("PolicyBody", GeneratedBody, "How a task runs, in place of the policy of its kind.", _POLICY)
 
 _TYPES: dict[type[Rule], Callable[[Any], Any]] = {

@@ -21,7 +21,7 @@ Text = Annotated[str, limited_by("reason_chars")]
 Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Names = Annotated[list[Text], Field(max_length=1_000), FAIL_FAST]
 TYPES: dict[Any, Any] = {
-    str: Text, bool: bool, int: Whole, float: Seconds, Sequence[str]: Names,
+    str: Text, bool: bool, int: Whole, float: Seconds, Any: Any, Sequence[str]: Names,
     Sequence[int]: Annotated[list[Whole], Field(max_length=10_000), FAIL_FAST],
     Mapping[str, str]: Annotated[dict[str, Text], Field(max_length=100)],
     Mapping[str, Any]: Annotated[dict[str, Any], Field(max_length=100)],
@@ -31,7 +31,9 @@ EXAMPLES: dict[str, Any] = {
     **dict.fromkeys(("task", "flow", "stage", "job", "context"), SOME_ID), "keys": [1], "part": SOME_ID,
     "kind": "send_mail", "queue": "default", "name": "thumbnails", "for_s": 60.0, "correlation_id": SOME_ID,
     "ids": [SOME_ID], "flows": [SOME_ID], "stages": [1], "alias": "order-17", "aliases": ["order-17"],
+    "limit_id": 12, "value": '"acme"', "weight": 2.0,
     "action": "cancel", "id": SOME_ID, "ended_before": 1_700_000_000_000_000, "event": 12,
+    "since": 1_700_000_000_000_000, "until": 1_700_000_000_000_000,
 }  # fmt: skip
 
 

@@ -18,7 +18,11 @@ coalesce(substr(eb.actor, 1, 5), 'user:') = 'user:' AND CASE eb.type
     WHEN 'queue.paused' THEN true WHEN 'queue.resumed' THEN true WHEN 'breaker.opened' THEN true
     WHEN 'breaker.closed' THEN true WHEN 'token.created' THEN true WHEN 'token.revoked' THEN true
     WHEN 'job.deleted' THEN true WHEN 'bulk.started' THEN true WHEN 'bulk.resumed' THEN true
-    WHEN 'bulk.stopped' THEN true WHEN 'bulk.finished' THEN true ELSE false END
+    WHEN 'bulk.stopped' THEN true WHEN 'bulk.finished' THEN true WHEN 'schedule.created' THEN true
+    WHEN 'schedule.changed' THEN true WHEN 'schedule.paused' THEN true WHEN 'schedule.resumed' THEN true
+    WHEN 'schedule.triggered' THEN true WHEN 'schedule.backfilled' THEN true WHEN 'schedule.removed' THEN true
+    WHEN 'schedule.orphaned' THEN true WHEN 'limit.set' THEN true WHEN 'limit.reset' THEN true
+    WHEN 'limit.removed' THEN true WHEN 'weight.set' THEN true ELSE false END
 
 -- name: copies_among
 -- The tasks and flows among these that run an earlier one again, and since when.

@@ -9,6 +9,9 @@ SELECT k.key, br.open_until FROM onetray.kind AS k LEFT JOIN onetray.breaker AS 
 WHERE EXISTS (SELECT 1 FROM onetray.breaker AS o WHERE o.open_until IS NOT NULL) AND k.ns = :ns
     AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = :queue AND r.kind = k.key)
 
+-- name: breakers_of_kinds
+SELECT kind, open_until FROM onetray.breaker WHERE open_until IS NOT NULL AND kind {in:kinds:integer}
+
 -- name: lock_breakers_to_try
 SELECT kind FROM onetray.breaker WHERE kind {in:kinds:integer} AND open_until <= :now ORDER BY kind {skip_locked_due}
 

@@ -13,13 +13,17 @@ FROM onetray.declared_flow AS d JOIN onetray.namespace AS n ON n.key = d.ns
 WHERE n.name = :namespace ORDER BY d.name LIMIT :limit
 
 -- name: declare_flow
--- The newest declaration replaces another one, which stays visible by its version.
+-- The newest declaration replaces another one, which stays visible by its version. One of the same version has its
+-- fields in another order.
 INSERT INTO onetray.declared_flow (ns, name, version, stages, declared_at, declared_by, seen_at, body)
 VALUES (:ns, :name, :version, :stages, :at, :by, :at, :body)
 ON CONFLICT (ns, name) DO UPDATE SET version = excluded.version, stages = excluded.stages,
     declared_at = excluded.declared_at, declared_by = excluded.declared_by, seen_at = excluded.seen_at,
-    other_version = declared_flow.version, other_seen_at = declared_flow.seen_at, body = excluded.body
-WHERE declared_flow.version <> excluded.version
+    other_version = CASE WHEN declared_flow.version = excluded.version THEN declared_flow.other_version
+        ELSE declared_flow.version END,
+    other_seen_at = CASE WHEN declared_flow.version = excluded.version THEN declared_flow.other_seen_at
+        ELSE declared_flow.seen_at END, body = excluded.body
+WHERE declared_flow.version <> excluded.version OR declared_flow.body <> excluded.body
 
 -- name: renew_flow
 -- Changes no declaration: a worker that has run for long must not replace what a newer one has declared.

@@ -7,7 +7,7 @@ SELECT t.state, t.fence, t.attempts, t.max_attempts, t.run_at, t.created_at, t.f
     l.expires_at AS lease_expires_at, t.cancel_at, t.held_by, t.held_why, q.name AS queue, q.paused_at, q.paused_by,
     p.body AS policy_body,
     EXISTS (SELECT 1 FROM onetray.ready AS r
-        WHERE r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
+        WHERE r.queue = {line} AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind)
         AS ready,
     EXISTS (SELECT 1 FROM onetray.due AS d
         WHERE d.at = t.run_at AND d.task = t.key AND d.what = :run AND d.fence = t.fence) AS due,
@@ -90,10 +90,12 @@ FROM (
 WHERE w.state IN ({task.first}) ORDER BY 1, 2, 3 LIMIT :limit
 
 -- name: ready_kinds
--- The queues with claimable tasks, and the kinds of these.
+-- The queues with claimable tasks, and the kinds of these. Without paused queues: nobody would claim from them.
 SELECT q.name AS queue, k.name AS kind FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
     JOIN onetray.kind AS k ON k.ns = q.ns
-WHERE n.name = :namespace AND EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND r.kind = k.key)
+WHERE n.name = :namespace AND q.paused_at IS NULL
+    AND (EXISTS (SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND r.kind = k.key)
+    OR EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.queue = q.key AND l.kind = k.key AND l.state = 1))
 ORDER BY q.name, k.name LIMIT :limit
 
 -- name: workers_by_sort
@@ -144,10 +146,10 @@ WHERE n.name = :namespace AND q.name = :queue
 ORDER BY l.at DESC LIMIT 1
 
 -- name: position
--- How many tasks are before this one in its queue, counted up to a limit.
+-- How many tasks are before this one in its queue or its lane, counted up to a limit.
 SELECT (SELECT count(*) FROM (
     SELECT 1 FROM onetray.ready AS f
     WHERE f.queue = r.queue AND (f.rank, f.task) < (r.rank, r.task) LIMIT :most) AS before)
 FROM onetray.task AS t JOIN onetray.namespace AS n ON n.key = t.ns
-    JOIN onetray.ready AS r ON r.queue = t.queue AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
+    JOIN onetray.ready AS r ON r.queue = {line} AND r.rank = -t.priority AND r.task = t.key AND r.kind = t.kind
 WHERE t.id = :id AND n.name = :namespace

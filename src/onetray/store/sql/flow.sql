@@ -139,7 +139,8 @@ WHERE task.stage IN (SELECT s.key FROM onetray.stage AS s WHERE s.job = :job) AN
 UPDATE onetray.ready SET rank = -CAST(:priority AS integer)
 FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage
 WHERE s.job = :job AND t.state IN ({task.first})
-    AND ready.queue = t.queue AND ready.rank = -t.priority AND ready.task = t.key AND ready.kind = t.kind
+    AND ready.queue = {line} AND ready.rank = -t.priority AND ready.task = t.key AND ready.kind = t.kind
+RETURNING ready.queue, ready.task
 
 -- name: set_compensation
 UPDATE onetray.flow SET compensation = b.compensation {from_batch} WHERE flow.key = b.key
@@ -151,13 +152,14 @@ SELECT count(*), max(n.key) FROM (
 ) AS n
 
 -- name: open_ready
+-- row: OpenedRow
 -- Make the tasks of a stage claimable that have no other hold.
 INSERT INTO onetray.ready (queue, rank, task, kind)
-SELECT t.queue, -t.priority, t.key, t.kind FROM onetray.task AS t
+SELECT {line}, -t.priority, t.key, t.kind FROM onetray.task AS t
 WHERE {in_span} AND t.state IN ({task.first}) AND t.unmet = 0
     AND t.control = 0 AND t.run_at <= :at
 ON CONFLICT DO NOTHING
-RETURNING queue
+RETURNING queue, rank, task
 
 -- name: open_due
 -- Skips existing rows: a janitor may have locked one and wait for the flow.
@@ -185,7 +187,7 @@ ON CONFLICT (at, task, what) DO UPDATE SET fence = excluded.fence
 -- name: queued_of_stage
 -- row: ReadyRow
 -- Tasks that may have a ready row to delete. Due rows stay: a janitor may have locked them and wait for the flow.
-SELECT t.key, t.queue, -t.priority AS rank, t.kind FROM onetray.task AS t
+SELECT t.key, {line} AS queue, -t.priority AS rank, t.kind FROM onetray.task AS t
 WHERE {after_in_stage} AND t.state IN ({task.first}) AND t.unmet = 0 AND t.control <= :most
 ORDER BY t.stage, t.key LIMIT :limit
 

@@ -82,6 +82,15 @@ SELECT job FROM onetray.unique_key WHERE job {in:keys:bigint}
 -- name: lock_jobs_of_unique_keys
 SELECT job FROM onetray.unique_key WHERE job {in:keys:bigint} {skip_locked_keys}
 
+-- name: jobs_of_submit_windows
+SELECT job FROM onetray.submit_window WHERE job {in:keys:bigint}
+
+-- name: lock_jobs_of_submit_windows
+SELECT job FROM onetray.submit_window WHERE job {in:keys:bigint} {skip_locked_keys}
+
+-- name: prune_submit_windows
+DELETE FROM onetray.submit_window WHERE job {in:keys:bigint}
+
 -- name: prune_idempotency
 DELETE FROM onetray.idempotency WHERE job {in:keys:bigint}
 
@@ -116,11 +125,12 @@ DELETE FROM onetray.event_batch WHERE id IN (
 RETURNING id
 
 -- name: prune_notes
--- Skips notes that another janitor is deleting.
-DELETE FROM onetray.event_batch WHERE id IN (
+-- Skips notes that another janitor is deleting. WITH: see delete_expired_requests.
+WITH old AS MATERIALIZED (
     SELECT e.id FROM onetray.event_batch AS e WHERE e.state IS NULL AND e.type {in:types:text} AND e.ts < :before
     LIMIT :limit {skip_locked_due}
 )
+DELETE FROM onetray.event_batch WHERE id IN (SELECT o.id FROM old AS o)
 RETURNING coalesce(job, entity), id
 
 -- name: prune_flow_events_by_id

@@ -43,6 +43,31 @@ FROM onetray.unique_key AS u LEFT JOIN onetray.task AS t ON t.key = u.job
 -- Under the lock, from a job that has ended or was pruned.
 UPDATE onetray.unique_key SET job = b.job {from_batch} WHERE unique_key.kind = b.kind AND unique_key.key = b.key
 
+-- name: lock_windows
+-- Inserts missing windows without a job, and locks the others without changing them. The next statement reads them.
+INSERT INTO onetray.submit_window (kind, mode, key, job, opened_at, until_at, replaced)
+SELECT b.kind, b.mode, b.key, 0, 0, 0, 0 {from_batch} WHERE true
+ON CONFLICT (kind, mode, key) DO UPDATE SET job = excluded.job WHERE false
+
+-- name: windows_held
+-- row: WindowRow
+SELECT w.kind, w.mode, w.key, w.job, w.opened_at, w.until_at, w.replaced, CAST(t.id AS text) AS id, t.state, t.fence, t.version
+FROM onetray.submit_window AS w LEFT JOIN onetray.task AS t ON t.key = w.job
+    {join_batch} w.kind = b.kind AND w.mode = b.mode AND w.key = b.key
+
+-- name: save_window
+UPDATE onetray.submit_window SET job = b.job, opened_at = b.opened_at, until_at = b.until_at, replaced = b.replaced {from_batch}
+WHERE submit_window.kind = b.kind AND submit_window.mode = b.mode AND submit_window.key = b.key
+
+-- name: drop_window
+-- One that was only inserted to lock it.
+DELETE FROM onetray.submit_window {using_batch} submit_window.kind = b.kind AND submit_window.mode = b.mode
+    AND submit_window.key = b.key
+
+-- name: debounced_job
+-- row: DebouncedRow
+SELECT w.until_at, w.replaced FROM onetray.submit_window AS w WHERE w.job = :job AND w.mode = :mode
+
 -- name: insert_label
 INSERT INTO onetray.label (job, name, value, ns) SELECT b.job, b.name, b.value, b.ns {from_batch}
 

@@ -374,10 +374,13 @@ FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.stage JOIN onetray.k
 -- row: QueueDepth
 -- A worker holds the held tasks; delayed tasks have a due row. The oldest ready task is the one with the lowest key.
 SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
-    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at
+    coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at, {held_back_in_q} AS limited
 FROM onetray.queue AS q JOIN onetray.namespace AS n ON n.key = q.ns
-    LEFT JOIN (SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue) AS r
-        ON r.queue = q.key
+    LEFT JOIN (
+        SELECT coalesce(v.queue, g.queue) AS queue, CAST(sum(g.ready) AS bigint) AS ready, min(g.oldest) AS oldest FROM (
+            SELECT queue, count(*) AS ready, min(task) AS oldest FROM onetray.ready GROUP BY queue
+        ) AS g LEFT JOIN onetray.lane AS v ON v.key = -g.queue GROUP BY coalesce(v.queue, g.queue)
+    ) AS r ON r.queue = q.key
     LEFT JOIN onetray.task AS o ON o.key = r.oldest
     LEFT JOIN (
         SELECT t.queue, count(*) AS waiting FROM onetray.due AS d JOIN onetray.task AS t ON t.key = d.task
@@ -393,11 +396,15 @@ WHERE n.name = :namespace ORDER BY q.name LIMIT :limit
 -- word: is_delayed
 d.what = :run AND d.fence = t.fence AND d.at = t.run_at AND t.state IN ({task.first})
             AND NOT EXISTS (SELECT 1 FROM onetray.ready AS y
-                WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
+                WHERE y.queue = {line} AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind)
 
 -- name: list_kinds
+-- Flows have kinds, too: those that the newest flows have and the newest tasks do not are left out.
 SELECT k.name FROM onetray.kind AS k JOIN onetray.namespace AS n ON n.key = k.ns
-WHERE n.name = :namespace ORDER BY k.name LIMIT :limit
+WHERE n.name = :namespace AND (
+    k.key NOT IN (SELECT f.kind FROM (SELECT x.kind FROM onetray.flow AS x ORDER BY x.key DESC LIMIT :scan) AS f)
+    OR k.key IN (SELECT t.kind FROM (SELECT x.kind FROM onetray.task AS x ORDER BY x.key DESC LIMIT :scan) AS t)
+) ORDER BY k.name LIMIT :limit
 
 -- name: retried_jobs
 -- A job and its retry have the same correlation id; a task without one is its own. By the indexes on correlation ids.

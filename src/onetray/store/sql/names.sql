@@ -18,7 +18,9 @@ SELECT key, body FROM onetray.policy
 INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING
 
 -- name: add_queue
-INSERT INTO onetray.queue (ns, name) VALUES (:ns, :name) ON CONFLICT DO NOTHING
+-- After share_namespace.
+INSERT INTO onetray.queue (ns, name, limited) VALUES (:ns, :name, CASE WHEN EXISTS (
+    SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = :ns AND r.kind <> 0) THEN 1 ELSE 0 END) ON CONFLICT DO NOTHING
 
 -- name: add_policy
 INSERT INTO onetray.policy (body) VALUES (:body) ON CONFLICT DO NOTHING
@@ -36,7 +38,7 @@ UPDATE onetray.kind SET policy = :policy, retired_at = NULL WHERE key = :key AND
 
 -- name: plain_kinds
 -- row: PlainKindRow
--- Kinds that nobody has configured and that have no breaker.
+-- Kinds that nobody has configured and that have neither a breaker nor a limit.
 SELECT k.key, k.retired_at FROM onetray.kind AS k
 WHERE k.key > :after AND (CAST(:ns AS integer) IS NULL OR k.ns = :ns) AND {plain_kind}
 ORDER BY k.key LIMIT :limit
@@ -44,6 +46,7 @@ ORDER BY k.key LIMIT :limit
 -- word: plain_kind
 k.policy IN (SELECT p.key FROM onetray.policy AS p WHERE p.body = :body)
     AND NOT EXISTS (SELECT 1 FROM onetray.breaker AS b WHERE b.kind = k.key)
+    AND NOT EXISTS (SELECT 1 FROM onetray.limit_rule AS r WHERE r.ns = k.ns AND r.kind = k.key)
 
 -- name: kinds_of_tasks
 SELECT DISTINCT kind FROM onetray.task WHERE key > :after AND key <= :upto
@@ -65,9 +68,9 @@ UPDATE onetray.kind SET retired_at = NULL WHERE retired_at IS NOT NULL AND key {
 -- name: queues_with_work
 -- The queues among these with a claimable task. Not by EXISTS: PostgreSQL may scan all of ready for the join.
 SELECT q.key FROM onetray.queue AS q
-WHERE q.key {in:keys:bigint} AND q.paused_at IS NULL AND (
+WHERE q.key {in:keys:bigint} AND q.paused_at IS NULL AND ((
     SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.rank, r.task LIMIT 1
-) IS NOT NULL
+) IS NOT NULL OR (SELECT l.key FROM onetray.lane AS l WHERE l.queue = q.key AND l.state = 1 LIMIT 1) IS NOT NULL)
 
 -- name: pause_queue
 UPDATE onetray.queue SET paused_at = :at, paused_by = :by WHERE key = :key AND paused_at IS NULL RETURNING key

@@ -6,10 +6,14 @@
 SELECT q.key, q.name, q.paused_at, q.paused_by,
     (SELECT count(*) FROM (
         SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
+    ) AS c) + (SELECT count(*) FROM (
+        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key WHERE l.queue = q.key LIMIT :most
     ) AS c) AS ready,
     (SELECT t.run_at FROM onetray.task AS t WHERE t.key = (SELECT min(o.task) FROM (
-        SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
-    ) AS o)) AS oldest_ready_at
+        SELECT * FROM (SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most) AS p
+        UNION ALL SELECT * FROM (SELECT r.task FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+            WHERE l.queue = q.key LIMIT :most) AS v
+    ) AS o)) AS oldest_ready_at, {held_back_in_q} AS limited
 FROM onetray.queue AS q WHERE q.ns = :ns ORDER BY q.name LIMIT :limit
 
 -- name: count_delayed

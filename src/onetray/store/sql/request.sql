@@ -29,10 +29,12 @@ DELETE FROM onetray.request
 WHERE caller = :caller AND key = :key AND began_at {in:held_at:bigint} AND status IS NULL
 
 -- name: delete_expired_requests
--- Skips rows that another transaction has locked.
-DELETE FROM onetray.request WHERE (caller, key) IN (
+-- Skips rows that another transaction has locked. WITH: PostgreSQL may run a subquery again for each row, and with locks
+-- and a limit it then finds more rows each time.
+WITH old AS MATERIALIZED (
     SELECT caller, key FROM onetray.request WHERE expires_at <= :at ORDER BY expires_at LIMIT :limit {skip_locked_due}
 )
+DELETE FROM onetray.request WHERE (caller, key) IN (SELECT caller, key FROM old)
 
 -- name: reserve_request
 -- Replaces an expired request; another one stays unchanged.

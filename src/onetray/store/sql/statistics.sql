@@ -56,10 +56,13 @@ UPDATE onetray.statistic_cursor SET upto = :upto, counted_at = :at WHERE upto = 
 UPDATE onetray.statistic_cursor SET removed_at = :at WHERE removed_at < :at
 
 -- name: prune_statistics
-DELETE FROM onetray.statistic WHERE (ns, span, at, type, bucket) IN (
-    SELECT t.ns, t.span, t.at, t.type, t.bucket FROM onetray.namespace AS n JOIN onetray.statistic AS t ON t.ns = n.key
-    WHERE t.span = :span AND t.at < :before LIMIT :limit {skip_locked_t}
+-- CROSS JOIN: SQLite keeps this order, and searches the numbers of each namespace by their key. WITH: see
+-- delete_expired_requests.
+WITH old AS MATERIALIZED (
+    SELECT t.ns, t.span, t.at, t.type, t.bucket FROM onetray.namespace AS n CROSS JOIN onetray.statistic AS t
+    WHERE t.ns = n.key AND t.span = :span AND t.at < :before LIMIT :limit {skip_locked_t}
 )
+DELETE FROM onetray.statistic WHERE (ns, span, at, type, bucket) IN (SELECT o.ns, o.span, o.at, o.type, o.bucket FROM old AS o)
 RETURNING number
 
 -- name: statistics

@@ -9,7 +9,7 @@ SELECT l.*, {clock} AS seen_at FROM (
     SELECT task.key, task.ns, task.state, task.version, task.fence, task.owner, task.lease,
         lease.expires_at AS lease_expires_at, lease.expiry_counts, task.attempts, task.max_attempts, task.spared,
         task.queue, task.kind, task.policy, task.priority, task.run_at, task.cancel_at, task.job, task.stage,
-        task.unmet, task.control, task.updated_at
+        task.unmet, task.control, task.updated_at, task.lane, task.slots
     FROM onetray.task LEFT JOIN onetray.lease ON lease.key = task.lease
     WHERE task.key {in:keys:bigint}
     ORDER BY task.key {for_update_of_task}
@@ -18,9 +18,8 @@ SELECT l.*, {clock} AS seen_at FROM (
 -- name: claim_any
 -- row: ClaimedRow
 -- seen_at is never before run_at and the last move: a process whose clock is ahead may have made the task claimable.
--- Returns nothing while any breaker is open: the claim then reads kinds_past_breakers, and claims by kind.
-{select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
-    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+-- Returns nothing while any breaker is open, or if the queue has limits: the claim then reads claim_gates.
+{select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
 ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- name: claim_head
@@ -30,23 +29,27 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 {columns_of_claimable}
 FROM (
     SELECT r.rank, r.task FROM onetray.ready AS r
-    WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers}
-        AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+    WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
     ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked_r}
 ) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
 
 -- name: claim_kind
 -- row: ClaimedRow
-{select_claimable} WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers}
-    AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL)
+{select_claimable} WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers} AND {unlimited}
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
+
+-- word: unlimited
+EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
 
 -- word: select_claimable
 {columns_of_claimable} FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
 
 -- word: columns_of_claimable
-SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
-    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
+SELECT r.rank, {rest_of_claimable}
+
+-- word: rest_of_claimable
+t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, {greatest}({clock}, t.run_at, t.updated_at) AS seen_at
 
 -- name: texts_of_tasks
 -- row: TaskTextsRow
@@ -54,6 +57,9 @@ SELECT t.key, t.payload, t.input FROM onetray.task AS t WHERE t.key {in:keys:big
 
 -- name: heads_of_queue
 SELECT r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT :limit
+
+-- name: head_of_queue
+SELECT r.rank, r.task FROM onetray.ready AS r WHERE r.queue = :queue ORDER BY r.queue, r.rank, r.task LIMIT 1
 
 -- name: heads_of_kind
 -- A claim of several kinds merges these before it locks any task.
@@ -66,7 +72,7 @@ INSERT INTO onetray.task ({task_columns}, events) SELECT {b.task_columns}, {even
 
 -- word: task_columns
 key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
-    run_at, state, retry_of, idempotency_key, correlation_id, trace, payload
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload
 
 -- name: insert_member
 -- A task of a flow's stage.
@@ -100,6 +106,9 @@ UPDATE onetray.task SET metadata = b.metadata, tracestate = b.tracestate {from_b
 
 -- name: set_run_at
 UPDATE onetray.task SET run_at = b.run_at {from_batch} WHERE task.key = b.key
+
+-- name: replace_payload
+UPDATE onetray.task SET payload = b.payload, run_at = b.run_at, lane = b.lane {from_batch} WHERE task.key = b.key
 
 -- name: set_cancel_at
 UPDATE onetray.task SET cancel_at = b.at {from_batch} WHERE task.key = b.key
@@ -165,7 +174,8 @@ ON CONFLICT DO NOTHING
 -- By the small tables of what is claimable and of what is due: their sizes do not depend on ended tasks.
 {select_task} WHERE t.key IN (
     SELECT r.task FROM onetray.ready AS r WHERE r.queue IN (
-        SELECT w.key FROM onetray.queue AS w JOIN onetray.namespace AS m ON m.key = w.ns WHERE m.name = :namespace)
+        SELECT w.key FROM onetray.queue AS w JOIN onetray.namespace AS m ON m.key = w.ns WHERE m.name = :namespace
+        UNION ALL SELECT -v.key FROM onetray.lane AS v JOIN onetray.namespace AS m ON m.key = v.ns WHERE m.name = :namespace)
     UNION SELECT d.task FROM onetray.due AS d WHERE d.what = :run AND d.at <= :ready_by
 ) AND {task_pending} {order_of_claims}
 
@@ -181,7 +191,7 @@ ORDER BY t.priority DESC, t.key LIMIT :limit OFFSET :offset
 n.name = :namespace AND t.control = 0 AND t.state IN ({task.first}) AND t.run_at <= :ready_by
     AND (CAST(:any_kind AS integer) = 1 OR k.name {in:kinds:text}) AND (CAST(:queue AS text) IS NULL OR q.name = :queue)
     AND ((SELECT count(*) FROM onetray.ready AS y
-            WHERE y.queue = t.queue AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
+            WHERE y.queue = {line} AND y.rank = -t.priority AND y.task = t.key AND y.kind = t.kind) > 0
         OR (SELECT count(*) FROM onetray.due AS z
             WHERE z.at = t.run_at AND z.task = t.key AND z.what = :run AND z.fence = t.fence) > 0
         AND (t.stage IS NULL OR t.unmet = 0 AND (

@@ -1,0 +1,10 @@
+"""Runs the installed script with its arguments: see tests/support/prepared.py for what that saves."""
+
+import runpy
+import sys
+
+if __name__ == "__main__":
+    del sys.argv[0]
+    # A script has not the folder that it is started in.
+    sys.path[:] = [place for place in sys.path if place]
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -3218,7 +3218,7 @@ UPDATE onetray.schedule SET turn = turn + 1 WHERE key = :key;
 UPDATE onetray.schedule SET look_at = :look_at WHERE key = :key AND turn = :turn AND look_at IS NOT NULL;
 
 -- name: forget_fires
-DELETE FROM onetray.schedule_fire WHERE schedule = :key AND fire_at <= (
+DELETE FROM onetray.schedule_fire WHERE schedule = :key AND open = 0 AND fire_at <= (
     SELECT o.fire_at FROM onetray.schedule_fire AS o WHERE o.schedule = :key ORDER BY o.fire_at DESC LIMIT 1 OFFSET :keep)
 RETURNING fire_at;
 

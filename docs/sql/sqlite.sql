@@ -3217,7 +3217,7 @@ UPDATE schedule SET turn = turn + 1 WHERE key = :key;
 UPDATE schedule SET look_at = :look_at WHERE key = :key AND turn = :turn AND look_at IS NOT NULL;
 
 -- name: forget_fires
-DELETE FROM schedule_fire WHERE schedule = :key AND fire_at <= (
+DELETE FROM schedule_fire WHERE schedule = :key AND open = 0 AND fire_at <= (
     SELECT o.fire_at FROM schedule_fire AS o WHERE o.schedule = :key ORDER BY o.fire_at DESC LIMIT 1 OFFSET :keep)
 RETURNING fire_at;
 

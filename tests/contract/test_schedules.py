@@ -439,6 +439,18 @@ def test_old_fires_are_forgotten_and_cannot_be_backfilled(
         engine.backfill_schedule("s", since=us("2026-06-01T07:00Z"), until=clock.now())
 
 
+def test_a_fire_whose_job_is_open_is_not_forgotten(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onetray.engine.schedule_steps.KEPT", 3)
+    monkeypatch.setattr("onetray.engine.schedule_steps.FORGET_EVERY", 5)
+    add(engine, overlap="skip")
+    for _ in range(20):
+        clock.advance(HOUR)
+        sweep(engine)
+    assert (jobs(engine), outcomes(engine)) == (1, ["submitted", *["skipped_overlap"] * 3])
+
+
 def test_a_broken_schedule_does_not_keep_the_others_from_firing(
     engine: Engine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -949,6 +949,14 @@ SCHEDULES = (
         look_in=("contract/test_schedules.py",),
     ),
     Fault(
+        name="schedule-forgets-open-fires",
+        harm="A job that runs for long enough is forgotten, and the next one starts beside it.",
+        file="store/sql/schedule.sql",
+        old="WHERE schedule = :key AND open = 0 AND fire_at <= (",
+        new="WHERE schedule = :key AND fire_at <= (",
+        look_in=("contract/test_schedules.py",),
+    ),
+    Fault(
         name="schedule-shows-its-payload",
         harm="Whoever may pause a schedule reads the secrets in its payload.",
         file="redaction/answers.py",

@@ -73,8 +73,8 @@ UPDATE onetray.schedule SET turn = turn + 1 WHERE key = :key
 UPDATE onetray.schedule SET look_at = :look_at WHERE key = :key AND turn = :turn AND look_at IS NOT NULL
 
 -- name: forget_fires
--- All but the newest. Returns the last one that is gone.
-DELETE FROM onetray.schedule_fire WHERE schedule = :key AND fire_at <= (
+-- All but the newest, and those that overlap rules still need. Returns what is gone.
+DELETE FROM onetray.schedule_fire WHERE schedule = :key AND open = 0 AND fire_at <= (
     SELECT o.fire_at FROM onetray.schedule_fire AS o WHERE o.schedule = :key ORDER BY o.fire_at DESC LIMIT 1 OFFSET :keep)
 RETURNING fire_at
 

@@ -16,10 +16,12 @@ from onetray.domain.clock import SECOND, SystemClock, VirtualClock
 from onetray.domain.commands import Submit
 from onetray.domain.declared_flow import FlowDeclaration, StageDeclaration
 from onetray.domain.flow import Approval, StageSpec, TaskSpec
+from onetray.domain.limits import Concurrency
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.domain.worker import WorkerBeat
 from onetray.engine import Engine
+from onetray.engine.statistics import StatisticsCounter
 from onetray.store import open_store, sqlite
 
 HOURS = 6
@@ -30,7 +32,7 @@ KINDS = {
     "mail.order_confirmation": ("mail", 8, Policy(max_attempts=5)),
     "mail.newsletter": ("mail", 3, Policy(max_attempts=3)),
     "images.resize": ("media", 5, Policy(max_attempts=3)),
-    "payments.capture": ("payments", 3, Policy(max_attempts=3, lease_s=120)),
+    "payments.capture": ("payments", 3, Policy(max_attempts=3, lease_s=120, concurrency=(Concurrency(5),))),
     "stock.sync": ("default", 2, Policy(max_attempts=3)),
     "reports.daily_sales": ("default", 1, Policy(max_attempts=2, timeout_s=600)),
 }
@@ -79,12 +81,14 @@ class Shop:
         store = open_store(url, self.clock)
         store.migrate()
         self.engine = Engine(store, seed=7)
+        self.statistics = StatisticsCounter(store)
         self.orders = 4100
         for kind, (_, _, policy) in KINDS.items():
             self.engine.configure(kind, policy)
 
     def run(self) -> None:
         self._workers()
+        self._schedules()
         for minute in range(HOURS * 60):
             self._minute(minute)
         self._now()
@@ -104,6 +108,8 @@ class Shop:
             self.clock.advance(10 + turn)
             self.engine.sweep()
         self.clock.advance(max(0, began + 60 * SECOND - self.clock.now()) / SECOND)
+        # A janitor counts every second. Counted at the end, few tasks of a minute would be in the sample of times.
+        self.statistics.count_window()
 
     def _submit(self, busy: float) -> None:
         jobs = []
@@ -223,6 +229,12 @@ class Shop:
         (task,) = self.engine.claim(worker="web-1.shop", kinds=("refunds.approve",), lease_s=LEASE_S)
         self.engine.checkpoint(task, {"form": REFUND, "notes": "The parcel arrived open. Photos are in the ticket."})
         self.engine.pause(task, state="waiting_input", owner="finance", reason="Refund of 249.90 EUR: how much of it?")
+
+    def _schedules(self) -> None:
+        self.engine.put_schedule("sales-report", kind="reports.daily_sales", payload={"day": "yesterday"},
+            cron="0 7 * * mon-fri", timezone="Europe/Berlin", by="ada")  # fmt: skip
+        self.engine.put_schedule("stock-check", kind="stock.sync", payload={"warehouse": "lyon", "full": True},
+            every_s=3600, overlap="skip", by="lin")  # fmt: skip
 
     def _workers(self) -> None:
         for number, (name, queues) in enumerate(WORKERS.items()):

@@ -57,10 +57,14 @@ def test_the_charts_count_what_happened(client: TestClient, engine: Engine, cloc
     engine.succeed(jobs[1])
     engine.fail(jobs[2], "no")
     for range_ in RANGES:
-        page = words(client.get(f"/?range={range_}").text)
+        html = client.get(f"/?range={range_}").text
+        page = words(html)
         assert "2 succeeded 3 submitted" in page
         assert "1 failed 33.3% of those ended" in page
-        assert re.search(r"Run time .{,20}2 s median", page)
+        assert re.search(r"Run time max \S+ s .{,5}2 s median", page)
+        # On hover.
+        assert re.search(r"<title>[^<]*: 2 succeeded</title>", html)
+        assert re.search(r"<title>[^<]*: p50 \S+ s, p95 \S+ s</title>", html)
 
 
 def test_a_range_that_there_is_not_is_refused(client: TestClient) -> None:

@@ -5,7 +5,7 @@ Owns shapes and scales. Colours are classes of dashboard.css, named after states
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -41,12 +41,17 @@ def _rect(name: str, x: float, y: float, width: float, height: float) -> Markup:
 
 
 def lines(
-    series: Mapping[str, Values], labels: Sequence[str], *, title: str, width: int = 320, height: int = 64
-) -> Markup:
-    """A line for each class. A bucket without a value is a gap."""
+    series: Mapping[str, Values], labels: Sequence[str], text: Callable[[float | None], str], *, title: str,
+    width: int = 320, height: int = 64,
+) -> Markup:  # fmt: skip
+    """A line for each class. A bucket without a value is a gap. The values of a bucket are shown on hover, as texts."""
     known = [value for values in series.values() for value in values if value is not None]
     top, step = max([*known, 1e-9]), width / max(len(labels), 1)
     parts = []
+    for i, label in enumerate(labels):
+        words = ", ".join(f"{name} {text(values[i])}" for name, values in series.items())
+        hover = _rect("hover", i * step, 0, step, height)
+        parts.append(Markup("<g><title>{}: {}</title>{}</g>").format(label, words, hover))
     for name, values in series.items():
         for run in _runs(values):
             spots = [((i + 0.5) * step, height - 2 - value / top * (height - 4)) for i, value in run]

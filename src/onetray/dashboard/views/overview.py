@@ -107,8 +107,8 @@ def _times(
 ) -> Card:  # fmt: skip
     series = {"p50": [low for low, _ in pairs], "p95": [high for _, high in pairs]}
     highest = max((value for values in series.values() for value in values if value is not None), default=None)
-    chart = charts.lines(series, labels, title=f"{title}, median and 95th percentile")
-    return Card(title, seconds_text(p50), "median", f"{seconds_text(p95)} p95", chart, *ends, seconds_text(highest))
+    chart = charts.lines(series, labels, seconds_text, title=f"{title}, median and 95th percentile")
+    return Card(title, seconds_text(p50), "median", f"{seconds_text(p95)} p95", chart, *ends, _most(highest))
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -122,9 +122,13 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
 
 
+def _most(seconds: float | None) -> str:
+    return "" if seconds is None else f"max {seconds_text(seconds)}"
+
+
 def _top(series: dict[str, list[int]], per: str) -> str:
     highest = max((sum(values) for values in zip(*series.values(), strict=True)), default=0)
-    return f"{highest:,} {per}" if highest else ""
+    return f"max {highest:,} {per}" if highest else ""
 
 
 def _per(bucket_s: int) -> str:

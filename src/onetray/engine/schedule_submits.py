@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 from onetray.domain.checks import flag, time_us, whole
@@ -14,8 +15,9 @@ from onetray.domain.schedule import QUEUED, SUBMITTED, Backfill, ScheduledFire, 
 from onetray.domain.schedule_plan import STEP
 from onetray.engine.pending_writes import actor
 from onetray.engine.reads import act, act_showing
+from onetray.engine.schedule_fires import FireKey, Fires, FireTaken, NewFire, record_schedule
 from onetray.engine.schedule_reads import ScheduleReads
-from onetray.engine.schedule_steps import FireKey, FireTaken, NewFire, ScheduleSteps, record_schedule
+from onetray.engine.schedule_steps import ScheduleSteps
 from onetray.explain.schedules import fire_of
 from onetray.redaction.answers import without_refusal
 from onetray.store.base import Tx
@@ -52,12 +54,13 @@ class ScheduleSubmits(ScheduleReads):
                 if submission.refusal is not None:
                     raise submission.refusal
 
-                def end(tx: Tx, refused: int, row: ScheduleRow = row) -> None:
+                def end(tx: Tx, written: Sequence[Fires], row: ScheduleRow = row) -> None:
                     tx.query("note_triggered", key=row.key)
                     record_schedule(tx, row.ns, name, SCHEDULE_TRIGGERED, who, reason)
 
                 new = NewFire(key, SUBMITTED, reason, 0, int(spec.watches_jobs))
-                self._steps.submit(row, [new], [submission], end, by=who, is_watched=new.open)
+                fires = Fires(row, [new], [submission], is_watched=new.open)
+                self._steps.writer.write([fires], end, by=who)
             raise Unavailable(f"the schedule {name} changes all the time: try again")
 
         return fire_of(retry_transaction(trigger, self.store.patience_s, lambda: self.store.is_closed))
@@ -159,17 +162,15 @@ class ScheduleSubmits(ScheduleReads):
         submissions = [self._steps.submission(spec, row, FireKey(at), cause + utc_text(at), reason) for at in times]
         new = [NewFire(s.key, SUBMITTED, reason, 0, int(spec.watches_jobs)) for s in submissions]
 
-        def end(tx: Tx, refused: int) -> None:
+        def end(tx: Tx, written: Sequence[Fires]) -> None:
             tx.query("note_triggered", key=row.key)
             record_schedule(
                 tx, row.ns, row.name, SCHEDULE_BACKFILLED, who, reason, since=times[0], until=times[-1],
                 number=len(times),
             )  # fmt: skip
 
+        fires = Fires(row, new, submissions, is_watched=int(spec.watches_jobs))
         try:
-            done = self._steps.submit(
-                row, new, submissions, end, by=who, is_watched=int(spec.watches_jobs), statement="insert_or_take_fires"
-            )
+            return bool(self._steps.writer.write([fires], end, by=who, statement="insert_or_take_fires"))
         except FireTaken:
             return False
-        return done is not None

@@ -17,6 +17,7 @@ from pathlib import Path
 from onetray import failpoints
 from onetray.domain.clock import SECOND
 from onetray.engine import Engine
+from onetray.store import open_store
 from onetray.verify import verify
 from tests.support.fleet import Ledger
 from tests.support.prepared import PreparedProcess
@@ -77,9 +78,10 @@ def run_kills(
     """Fire at least so many times, until each process has fired and one has died at each point."""
     rng, seen = random.Random(seed), Outcome()
     names = [*(f"server-{n}" for n in range(servers)), *(f"worker-{n}" for n in range(workers))]
-    with tempfile.TemporaryDirectory(prefix="onetray-fires-") as found, Engine.open(url) as engine:
+    store = open_store(url)
+    store.migrate()
+    with tempfile.TemporaryDirectory(prefix="onetray-fires-") as found, Engine(store) as engine:
         folder = Path(found)
-        engine.store.migrate()
         first = (engine.store.now() // SECOND - fires) * SECOND
         engine.put_schedule(NAME, kind=KIND, payload={"seconds": 0.0}, every_s=1, catch_up="all", catch_up_s=10 * fires)
         engine.store.write(lambda tx: tx.fetch(BEHIND, {"first": first}))

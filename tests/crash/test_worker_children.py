@@ -16,7 +16,7 @@ from onetray import Onetray
 from onetray.worker import Worker, process_pool, process_reaper
 from tests.support import workload
 from tests.support.fleet import wait_until
-from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, is_alive, workers
+from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, has_unread, is_alive, workers
 
 DEATHS = {
     "kill": "died: killed by SIGKILL",
@@ -182,7 +182,8 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         job = workload.here.submit(traces.ledger)
-        wait_until(lambda: job.state == "running")
+        # The worker sends the order after the start is committed: stopped in between, it would send none.
+        wait_until(lambda: job.state == "running" and has_unread(child))
         if how == signal.SIGSTOP:
             stop_between_transactions(worker, app)
         else:

@@ -649,3 +649,76 @@ def test_schedules_that_another_process_works_on_are_left_to_it(engine: Engine, 
     assert [line.last_outcome for line in engine.schedules()] == ["submitted", None, "submitted"]
     assert engine._schedules._look_at_all(rows) == 0
     assert jobs(engine) == 2
+
+
+def test_a_schedule_that_is_removed_while_a_janitor_fires_it_submits_nothing_more(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    add(engine)
+    add(engine, "other")
+    clock.advance(HOUR)
+    rows = engine.store.read("due_schedules", now=clock.now(), limit=10)
+    engine.remove_schedule("s")
+    add(engine)
+    assert engine._schedules._look_at_all(rows) == 1
+    assert (fires(engine), outcomes(engine, "other"), jobs(engine)) == ([], ["submitted"], 1)
+
+
+def test_a_time_zone_that_is_gone_is_said_and_holds_up_nobody(engine: Engine, clock: VirtualClock) -> None:
+    """As after an update of the time zones, or on a machine with older ones."""
+    add(engine, every_s=None, cron="0 * * * *", timezone="Europe/Berlin")
+    add(engine, "other")
+    replace_in_body(engine, "s", "Europe/Berlin", "Europe/Atlantis")
+    clock.advance(HOUR)
+    sweep(engine)
+    assert (outcomes(engine), outcomes(engine, "other")) == ([], ["submitted"])
+    found = engine.explain_schedule("s")
+    assert "this process cannot fire it: there is no time zone 'Europe/Atlantis'" in found.reasons[0]
+    assert (found.upcoming, found.schedule.next_fire_at) == ([], us("2026-06-01T01:00Z"))
+
+
+def test_a_clock_that_jumps_a_year_forward_and_back(engine: Engine, clock: VirtualClock) -> None:
+    """No fire time is repeated. On SQLite, the time of the database does not go back."""
+    for name, fields in YEAR.items():
+        add(engine, name, **fields)
+    clock.advance(365 * 24 * HOUR)
+    sweep(engine)
+    before = {name: [fire.fire_at for fire in fires(engine, name)] for name in YEAR}
+    clock._now -= 365 * 24 * HOUR * SECOND
+    clock.advance(2 * HOUR)
+    sweep(engine)
+    for name, times in before.items():
+        after = [fire.fire_at for fire in fires(engine, name)]
+        assert after[: len(times)] == times
+        assert len(set(after)) == len(after)
+        if engine.store.now() < us("2027-01-01T00:00Z"):
+            assert (
+                "because it has fired for 2027-06-01 00:00:00 UTC: the clock was set back. Remove it"
+                in (engine.explain_schedule(name).reasons[0])
+            )
+
+
+YEAR: dict[str, dict[str, Any]] = {
+    "last": {}, "skip": {"catch_up": "skip"}, "all": {"catch_up": "all"},
+    "cron": {"every_s": None, "cron": "0 * * * *", "timezone": "Europe/Berlin"},
+}  # fmt: skip
+
+
+def test_a_backfill_of_ten_years_by_minute_goes_on_in_bounded_calls(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(engine, every_s=60)
+    since = clock.now() - 10 * 365 * 24 * HOUR * SECOND
+    first = engine.backfill_schedule("s", since=since, until=clock.now(), limit=150)
+    assert (first.submitted, first.more, jobs(engine)) == (150, True, 150)
+    second = engine.backfill_schedule("s", since=since, until=clock.now(), limit=1)
+    assert second.times[0].fire_at == since + 150 * 60 * SECOND
+    monkeypatch.setattr("onetray.engine.schedule_submits.MAX_LOOKED_AT", 100)
+    with pytest.raises(InvalidInput, match="the first 100 fire times of the range have jobs: begin after 2016-06-03"):
+        engine.backfill_schedule("s", since=since, until=clock.now())
+
+
+def test_intervals_that_are_too_long_are_told_the_bound(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="every_s must be seconds, at most 4,000,000,000"):
+        add(engine, every_s=1e12)
+    assert add(engine, every_s=1e9).next_fire_at == 2 * 10**9 * SECOND

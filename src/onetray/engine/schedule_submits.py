@@ -25,6 +25,8 @@ from onetray.store.retry_transaction import retry_transaction
 from onetray.store.shown_rows import ScheduleFireRow, ScheduleRow
 
 MAX_BACKFILL = 1_000
+MAX_LOOKED_AT = 100_000
+"""How many fire times of a range may have jobs before the first one that has none."""
 PATIENCE = 50
 """How often a submit starts over because a janitor fires at the same time."""
 
@@ -113,8 +115,13 @@ class ScheduleSubmits(ScheduleReads):
         """Fire times in a range that have no job. Those from the next one on are the janitor's."""
         until = min(until, self.store.now() if row.next_fire_at is None else row.next_fire_at - 1)
         found: list[int] = []
-        after = since - 1
+        after, looked_at = since - 1, 0
         while len(found) < limit:
+            if looked_at >= MAX_LOOKED_AT and not found:
+                raise InvalidInput(
+                    f"the first {looked_at:,} fire times of the range have jobs: begin after {utc_text(after)}",
+                    field="since",
+                )
             times = list(islice(calendar.after(after), STEP))
             inside = [fire_at for fire_at in times if fire_at <= until]
             if not inside:
@@ -122,7 +129,7 @@ class ScheduleSubmits(ScheduleReads):
             span = {"since": inside[0], "until": inside[-1], "waiting": QUEUED}
             fired = {fire_at for (fire_at,) in self.store.read("fired_between", key=row.key, **span)}
             found += [fire_at for fire_at in inside if fire_at not in fired]
-            after = inside[-1]
+            after, looked_at = inside[-1], looked_at + len(inside)
         return found[:limit]
 
     def _submit_missed(

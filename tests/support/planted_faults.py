@@ -942,7 +942,7 @@ SCHEDULES = (
     ),
     Fault(
         name="schedule-fires-what-has-changed",
-        harm="A janitor that is late fires a schedule that was paused, or that another one has fired, a second time.",
+        harm="A schedule that was paused, or that another janitor has fired, is reported as broken by a late one.",
         file="store/sql/schedule.sql",
         old="{join_batch} c.key = b.key AND c.turn = b.turn ORDER BY",
         new="{join_batch} c.key = b.key AND c.turn >= b.turn ORDER BY",

@@ -1,6 +1,6 @@
 """Long walks through limits, fairness, debounced submits and schedules, on each database.
 
-A failure names its seed: `pytest tests/property/test_limit_walks.py -k "stuck and 7-sqlite"`.
+A failure names its seed: `pytest tests/property/test_limit_walks.py -k sqlite-7`.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ class LimitWalk:
 
     def _submit_in_window(self) -> None:
         """The last payload of a debounced job wins, until it is claimed; the first job of a throttled one."""
-        mode, key = self.chance.choice(["debounce", "throttle"]), self.chance.choice("xy")
-        kind, payload = self._what()
+        mode, key = self.chance.choice(["debounce", "debounce", "throttle"]), self.chance.choice("xy")
+        kind, (_, payload) = self.chance.choice(["plain", "few"]), self._what()
         last, until = self._windows.get((kind, mode, key), (None, 0))
         joins = last is not None and (self.clock.now() < until if mode == "throttle" else self._is_unclaimed(last))
         told = self.engine.submit(kind, payload, **{f"{mode}_s": 3.0, f"{mode}_key": key})
@@ -232,7 +232,13 @@ class LimitWalk:
         self.chance.choice([self.engine.expire_leases, self.engine.do_due, self._fire])()
 
     def _fire(self) -> None:
+        """One that skips overlaps submits nothing while a job of it is open."""
+        before = [fire for fire in self.engine.schedule_fires(SKIPPING, limit=1_000) if fire.outcome == "submitted"]
+        open_ids = {task.id for task in self._open()}
         self.engine.fire_schedules()
+        after = [fire for fire in self.engine.schedule_fires(SKIPPING, limit=1_000) if fire.outcome == "submitted"]
+        if any(fire.job in open_ids for fire in before):
+            assert len(after) == len(before), (after[0], before[0])
 
     def _sweep_all(self) -> None:
         while self.engine.sweep():

@@ -78,9 +78,10 @@ class ScheduleSteps:
         """Look at schedules, and fire them together."""
         open_fires = self._open_fires(rows)
         looks = [look for row in rows if (look := self._plan_or_postpone(row, open_fires[row.key])) is not None]
-        paused = sum(self._pause_itself(look, why) for look in looks if (why := look.made.pause_why) is not None)
+        # Each alone: that is rare.
+        pausing = [[look] for look in looks if look.made.pause_why is not None]
         firing = [look for look in looks if look.made.pause_why is None]
-        return paused + sum(self._fire_or_one_by_one(together) for together in _bounded(firing))
+        return sum(self._fire_or_one_by_one(together) for together in (*pausing, *_bounded(firing)))
 
     def _plan_or_postpone(self, row: ScheduleRow, open_fires: Sequence[OpenFire]) -> Look | None:
         try:
@@ -110,10 +111,7 @@ class ScheduleSteps:
 
     def look(self, row: ScheduleRow) -> bool:
         """Do what is due for a schedule. Returns whether this call did: another process may have, or do so now."""
-        look = self._plan(row, self._open_fires([row])[row.key])
-        if look.made.pause_why is not None:
-            return self._pause_itself(look, look.made.pause_why)
-        return bool(self._fire([look]))
+        return bool(self._fire([self._plan(row, self._open_fires([row])[row.key])]))
 
     def _open_fires(self, rows: Sequence[ScheduleRow]) -> dict[int, list[ScheduleFireRow]]:
         """The open fires of schedules, oldest first, by the keys of the schedules."""
@@ -135,6 +133,8 @@ class ScheduleSteps:
 
     def _fire(self, together: Sequence[Look]) -> int:
         """Fire schedules in one transaction. Returns how many: others have changed since they were read."""
+        if (why := together[0].made.pause_why) is not None:
+            return int(self._pause_itself(together[0], why))
         plans = {look.row.key: look.made for look in together}
 
         def end(tx: Tx, written: Sequence[Fires]) -> None:

@@ -3168,6 +3168,9 @@ SELECT count(*) FROM schedule WHERE ns = :ns;
 -- name: lock_schedule
 SELECT c.turn FROM schedule AS c WHERE c.key = :key AND c.turn = :turn;
 
+-- name: lock_schedules
+SELECT c.key FROM schedule AS c JOIN (SELECT value ->> 0 AS key, value ->> 1 AS turn FROM json_each(:batch)) AS b ON c.key = b.key AND c.turn = b.turn ORDER BY c.key;
+
 -- name: wait_for_schedule
 -- row: ScheduleRow(key, ns, namespace, name, body, version, source, app, turn, next_fire_at, last_fire_at, look_at, failures, fires, kept_from, paused_at, paused_by, paused_why, orphaned_at, seen_at, version_seen_at, created_at, created_by, updated_at)
 SELECT c.key, c.ns, n.name AS namespace, c.name, c.body, c.version, c.source, c.app, c.turn, c.next_fire_at, c.last_fire_at,
@@ -3205,10 +3208,10 @@ UPDATE schedule SET paused_at = NULL, paused_by = NULL, paused_why = NULL, failu
     next_fire_at = :next_fire_at, look_at = :look_at, updated_at = :at, turn = turn + 1
 WHERE key = :key;
 
--- name: advance_schedule
-UPDATE schedule SET next_fire_at = :next_fire_at, last_fire_at = coalesce(:last_fire_at, last_fire_at),
-    look_at = :look_at, failures = :failures, fires = fires + :fires, turn = turn + 1
-WHERE key = :key;
+-- name: advance_schedules
+UPDATE schedule SET next_fire_at = b.next_fire_at, last_fire_at = coalesce(b.last_fire_at, schedule.last_fire_at),
+    look_at = b.look_at, failures = b.failures, fires = schedule.fires + b.fires, turn = schedule.turn + 1 FROM (SELECT value ->> 0 AS next_fire_at, value ->> 1 AS last_fire_at, value ->> 2 AS look_at, value ->> 3 AS failures, value ->> 4 AS fires, value ->> 5 AS key FROM json_each(:batch)) AS b
+WHERE schedule.key = b.key;
 
 -- name: note_triggered
 UPDATE schedule SET turn = turn + 1 WHERE key = :key;
@@ -3257,6 +3260,18 @@ SELECT x.schedule, x.fire_at, x.manual, x.outcome, CAST(x.job_id AS text) AS job
     CASE WHEN t.key IS NOT NULL THEN 'task' WHEN f.key IS NOT NULL THEN 'flow' END AS entity, x.actor, x.at, x.why, x.missed
 FROM schedule_fire AS x LEFT JOIN task AS t ON t.id = x.job_id
     LEFT JOIN flow AS f ON f.id = x.job_id AND f.deleted_at IS NULL WHERE x.schedule = :key AND x.open = 1 ORDER BY x.fire_at, x.manual LIMIT :limit;
+
+-- name: open_fires_of_all
+-- row: ScheduleFireRow(schedule, fire_at, manual, outcome, job_id, job_state, entity, actor, at, why, missed)
+SELECT x.schedule, x.fire_at, x.manual, x.outcome, CAST(x.job_id AS text) AS job_id, coalesce(t.state, f.state) AS job_state,
+    CASE WHEN t.key IS NOT NULL THEN 'task' WHEN f.key IS NOT NULL THEN 'flow' END AS entity, x.actor, x.at, x.why, x.missed
+FROM schedule_fire AS x LEFT JOIN task AS t ON t.id = x.job_id
+    LEFT JOIN flow AS f ON f.id = x.job_id AND f.deleted_at IS NULL WHERE x.open = 1 AND (x.schedule, x.fire_at, x.manual) IN (
+    SELECT o.schedule, o.fire_at, o.manual FROM (
+        SELECT y.schedule, y.fire_at, y.manual, row_number() OVER (PARTITION BY y.schedule ORDER BY y.fire_at, y.manual) AS place
+        FROM schedule_fire AS y WHERE y.open = 1 AND y.schedule IN (SELECT value FROM json_each(:keys))) AS o
+    WHERE o.place <= :limit)
+ORDER BY x.schedule, x.fire_at, x.manual;
 
 -- name: last_fires
 -- row: ScheduleFireRow(schedule, fire_at, manual, outcome, job_id, job_state, entity, actor, at, why, missed)

@@ -172,6 +172,18 @@ def test_nothing_is_claimed_from_a_paused_queue(engine: Engine, kinds: list[str]
     assert claimed(engine, kinds=kinds) == ids[1:]
 
 
+@each_case("kinds", [["mail"], ["mail", "sms"]])
+def test_nothing_is_claimed_from_a_paused_queue_of_several_kinds(engine: Engine, kinds: list[str]) -> None:
+    """After the first claim, those of this queue look for their kinds at once."""
+    submit(engine, kind="scan")
+    ids = [submit(engine) for _ in range(3)]
+    assert [a.id for a in engine.claim(worker="w", kinds=kinds)] == ids[:1]
+    engine.pause_queue("default", by="ann")
+    assert claimed(engine, kinds=kinds) == []
+    engine.resume_queue("default")
+    assert claimed(engine, kinds=kinds) == ids[1:]
+
+
 def test_a_queue_is_paused_in_its_namespace_only(engine: Engine) -> None:
     submit(engine, namespace="a")
     submit(engine, namespace="b")

@@ -51,6 +51,21 @@ def test_an_app_declares_its_schedules_and_a_person_cannot_change_them(engine: E
     assert engine.resume_schedule("s").next_fire_at == clock.now() + 60 * SECOND
 
 
+def test_two_versions_that_are_deployed_in_turns_lose_and_repeat_nothing(engine: Engine, clock: VirtualClock) -> None:
+    """The one that started last defines the schedule; each deploy comes between two fire times."""
+    expressions = ({"every_s": 60}, {"every_s": None, "cron": "*/5 * * * *"})
+    expected: list[int] = []
+    for n in range(30):
+        engine.declare_schedules([spec(**expressions[n % 2], catch_up="all")], app="shop", worker=f"w{n}")
+        began = clock.now()
+        clock.advance(150)
+        period = (60, 300)[n % 2] * SECOND
+        expected += range((began // period + 1) * period, clock.now() + 1, period)
+    sweep(engine)
+    assert [fire.fire_at for fire in engine.schedule_fires("s", limit=1_000)][::-1] == expected
+    assert {fire.outcome for fire in engine.schedule_fires("s", limit=1_000)} == {"submitted"}
+
+
 def test_a_name_that_a_person_has_added_is_not_taken_over(engine: Engine) -> None:
     engine.put_schedule("s", kind="mail", every_s=60)
     assert engine.declare_schedules([spec(), spec("t")], app="shop") == ["s"]

@@ -574,3 +574,167 @@ def test_secrets_in_a_payload_are_hidden_from_readers(engine: Engine, clock: Vir
     assert "hunter2" not in str(engine.redacted.explain_schedule("s"))
     assert engine.schedule("s").payload == {"password": "hunter2"}
     assert "hunter2" not in str([e.payload for e in about(engine)])
+
+
+def test_many_schedules_of_the_same_second_fire_in_few_transactions(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(250):
+        add(engine, f"s{n:03}", kind=f"kind {n % 7}", queue=f"q{n % 3}", overlap=("allow", "skip")[n % 2])
+    transactions = count_hits(monkeypatch, "schedule_fired")
+    clock.advance(HOUR)
+    assert engine.fire_schedules(1_000) == 250
+    assert transactions == ["schedule_fired"] * 3
+    lines = engine.schedules()
+    assert {(line.last_outcome, line.fires, line.last_fire_at) for line in lines} == {("submitted", 1, clock.now())}
+    assert {line.next_fire_at for line in lines} == {clock.now() + HOUR * SECOND}
+    found = {line.last_job: line for line in lines}
+    assert len(found) == 250
+    for job in engine.jobs(limit=1_000).jobs:
+        assert (job.kind, job.queue) == (found[job.id].kind, found[job.id].queue)
+    (of_one,) = engine.jobs(labels={"schedule": "s123"}).jobs
+    assert found[of_one.id].name == "s123"
+    clock.advance(HOUR)
+    sweep(engine)
+    assert (
+        sorted(line.last_outcome or "" for line in engine.schedules())
+        == ["skipped_overlap"] * 125 + ["submitted"] * 125
+    )
+
+
+def count_hits(monkeypatch: pytest.MonkeyPatch, point: str) -> list[str]:
+    hits: list[str] = []
+    monkeypatch.setattr("onetray.failpoints.hook", lambda at: hits.append(at) if at == point else None)
+    return hits
+
+
+def test_a_schedule_that_cannot_fire_does_not_hold_up_the_others_of_its_batch(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.declare_flow(THUMBNAILS)
+    add(engine, "flow", kind=None, flow="thumbnails")
+    add(engine, "unknown flow", kind=None, flow="thumbnails")
+    add(engine, "large", payload="small")
+    for name in ("a", "b", "taken", "z"):
+        add(engine, name)
+    engine.store.write(lambda tx: tx.fetch(TAKE, {"at": clock.now() + HOUR * SECOND}))
+    # As if its limit had been larger, and the flow declared, when they were added.
+    replace_in_body(engine, "large", "small", "x" * (engine.config.limits.payload_bytes + 1))
+    replace_in_body(engine, "unknown flow", "thumbnails", "gone")
+    clock.advance(HOUR)
+    with caplog.at_level(logging.ERROR, "onetray.janitor"):
+        sweep(engine)
+    came_to = {line.name: line.last_outcome for line in engine.schedules()}
+    assert came_to == {
+        "a": "submitted", "b": "submitted", "z": "submitted", "flow": "submitted", "unknown flow": "refused",
+        "large": "refused", "taken": None,
+    }  # fmt: skip
+    assert [r.getMessage() for r in caplog.records] == ["the schedule taken of default cannot be fired"]
+    assert jobs(engine) == 4
+    engine.remove_schedule("taken")
+    transactions = count_hits(monkeypatch, "schedule_fired")
+    clock.advance(HOUR)
+    sweep(engine)
+    assert engine.schedule("a").fires == 2
+    assert len(transactions) == 1
+
+
+TAKE = """
+INSERT INTO onetray.schedule_fire (schedule, fire_at, manual, outcome, actor, at, missed, open)
+SELECT key, :at, 0, 'submitted', 'user:ann', 0, 0, 0 FROM onetray.schedule WHERE name = 'taken' RETURNING 1
+"""
+
+
+def replace_in_body(engine: Engine, name: str, old: str, new: str) -> None:
+    sql = "UPDATE onetray.schedule SET body = replace(body, :old, :new) WHERE name = :name RETURNING 1"
+    engine.store.write(lambda tx: tx.fetch(sql, {"name": name, "old": old, "new": new}))
+
+
+def test_schedules_that_another_process_works_on_are_left_to_it(
+    engine: Engine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch whose schedules have changed since it was read fires only the others."""
+    for name in ("a", "b", "c"):
+        add(engine, name)
+    clock.advance(HOUR)
+    rows = engine.store.read("due_schedules", now=clock.now(), limit=10)
+    engine.pause_schedule("b")
+    assert engine._schedules._look_at_all(rows) == 2
+    assert [line.last_outcome for line in engine.schedules()] == ["submitted", None, "submitted"]
+    assert engine._schedules._look_at_all(rows) == 0
+    assert jobs(engine) == 2
+    # Otherwise the constraints of the tables would refuse it, and it would count as broken.
+    assert not caplog.records
+
+
+def test_a_schedule_that_is_removed_while_a_janitor_fires_it_submits_nothing_more(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    add(engine)
+    add(engine, "other")
+    clock.advance(HOUR)
+    rows = engine.store.read("due_schedules", now=clock.now(), limit=10)
+    engine.remove_schedule("s")
+    add(engine)
+    assert engine._schedules._look_at_all(rows) == 1
+    assert (fires(engine), outcomes(engine, "other"), jobs(engine)) == ([], ["submitted"], 1)
+
+
+def test_a_time_zone_that_is_gone_is_said_and_holds_up_nobody(engine: Engine, clock: VirtualClock) -> None:
+    """As after an update of the time zones, or on a machine with older ones."""
+    add(engine, every_s=None, cron="0 * * * *", timezone="Europe/Berlin")
+    add(engine, "other")
+    replace_in_body(engine, "s", "Europe/Berlin", "Europe/Atlantis")
+    clock.advance(HOUR)
+    sweep(engine)
+    assert (outcomes(engine), outcomes(engine, "other")) == ([], ["submitted"])
+    found = engine.explain_schedule("s")
+    assert "this process cannot fire it: there is no time zone 'Europe/Atlantis'" in found.reasons[0]
+    assert (found.upcoming, found.schedule.next_fire_at) == ([], us("2026-06-01T01:00Z"))
+
+
+def test_a_clock_that_jumps_a_year_forward_and_back(engine: Engine, clock: VirtualClock) -> None:
+    """No fire time is repeated. On SQLite, the time of the database does not go back."""
+    for name, fields in YEAR.items():
+        add(engine, name, **fields)
+    clock.advance(365 * 24 * HOUR)
+    sweep(engine)
+    before = {name: [fire.fire_at for fire in fires(engine, name)] for name in YEAR}
+    clock._now -= 365 * 24 * HOUR * SECOND
+    clock.advance(2 * HOUR)
+    sweep(engine)
+    for name, times in before.items():
+        after = [fire.fire_at for fire in fires(engine, name)]
+        assert after[: len(times)] == times
+        assert len(set(after)) == len(after)
+        if engine.store.now() < us("2027-01-01T00:00Z"):
+            assert (
+                "because it has fired for 2027-06-01 00:00:00 UTC: the clock was set back. Remove it"
+                in (engine.explain_schedule(name).reasons[0])
+            )
+
+
+YEAR: dict[str, dict[str, Any]] = {
+    "last": {}, "skip": {"catch_up": "skip"}, "all": {"catch_up": "all"},
+    "cron": {"every_s": None, "cron": "0 * * * *", "timezone": "Europe/Berlin"},
+}  # fmt: skip
+
+
+def test_a_backfill_of_ten_years_by_minute_goes_on_in_bounded_calls(
+    engine: Engine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(engine, every_s=60)
+    since = clock.now() - 10 * 365 * 24 * HOUR * SECOND
+    first = engine.backfill_schedule("s", since=since, until=clock.now(), limit=150)
+    assert (first.submitted, first.more, jobs(engine)) == (150, True, 150)
+    second = engine.backfill_schedule("s", since=since, until=clock.now(), limit=1)
+    assert second.times[0].fire_at == since + 150 * 60 * SECOND
+    monkeypatch.setattr("onetray.engine.schedule_submits.MAX_LOOKED_AT", 100)
+    with pytest.raises(InvalidInput, match="the first 100 fire times of the range have jobs: begin after 2016-06-03"):
+        engine.backfill_schedule("s", since=since, until=clock.now())
+
+
+def test_intervals_that_are_too_long_are_told_the_bound(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="every_s must be seconds, at most 4,000,000,000"):
+        add(engine, every_s=1e12)
+    assert add(engine, every_s=1e9).next_fire_at == 2 * 10**9 * SECOND

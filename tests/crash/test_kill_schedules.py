@@ -12,6 +12,7 @@ from onetray.engine import Engine
 from onetray.store import open_store
 from tests.support.dying_processes import die_at
 from tests.support.engines import engine_on
+from tests.support.schedule_kills import run_kills
 
 BEGAN, FIRES = 1_780_272_000, 5
 POINTS = ("begun", *failpoints.SCHEDULE_POINTS, "committing", "committed")
@@ -48,3 +49,9 @@ def test_each_fire_time_has_one_job_though_the_janitor_is_killed(database_url: s
             assert [fire.outcome for fire in fires] == expected
             jobs = engine.jobs(labels={"schedule": name}).jobs
             assert sorted(job.id for job in jobs) == sorted(fire.job for fire in fires if fire.job)
+
+
+def test_servers_and_workers_are_killed_while_they_fire(database_url: str) -> None:
+    """Real processes; `./go soak schedules` does it for 10,000 fire times."""
+    seen = run_kills(database_url, fires=200, servers=2, workers=3, step=4, seed=1, limit_s=100)
+    assert not seen.faults, (seen.faults, str(seen))

@@ -16,7 +16,7 @@ from onetray import Onetray
 from onetray.worker import Worker, process_pool, process_reaper
 from tests.support import workload
 from tests.support.fleet import wait_until
-from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, is_alive, workers
+from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, has_unread, is_alive, workers
 
 DEATHS = {
     "kill": "died: killed by SIGKILL",
@@ -176,13 +176,14 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
     app: Onetray, traces: Traces, tmp_path: Path, how: signal.Signals
 ) -> None:
     with workers(app.database, tmp_path, 1, "--concurrency", "1") as (worker,):
-        workload.here.submit(traces.ledger).result(60)
+        workload.here_longer.submit(traces.ledger).result(60)
         _, _, _, child, reaper = traces.rows()[0]
         stopped = {child, reaper} - {worker.pid}
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
-        job = workload.here.submit(traces.ledger)
-        wait_until(lambda: job.state == "running")
+        job = workload.here_longer.submit(traces.ledger)
+        # The worker sends the order after the start is committed: stopped in between, it would send none.
+        wait_until(lambda: job.state == "running" and has_unread(child))
         if how == signal.SIGSTOP:
             stop_between_transactions(worker, app)
         else:

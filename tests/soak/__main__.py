@@ -169,16 +169,20 @@ def workers(jobs: int, processes: int, away_s: float, seed: int, store: str) -> 
 
 @soak.command()
 @click.option("--fires", type=click.IntRange(1, 10_000), default=10_000, show_default=True, help="Fire times.")
-@click.option("--processes", type=click.IntRange(1, 100), default=10, show_default=True, help="Janitors at once.")
-@click.option("--speed", type=float, default=50.0, show_default=True, help="How fast the clock runs.")
+@click.option("--servers", type=click.IntRange(1, 20), default=2, show_default=True, help="Servers at once.")
+@click.option("--workers", type=click.IntRange(1, 100), default=8, show_default=True, help="Workers at once.")
+@click.option("--step", type=click.IntRange(1, 100), default=10, show_default=True, help="Fires in a transaction.")
+@click.option("--limit-s", type=float, default=1800.0, show_default=True, help="When to give up.")
 @click.option("--seed", type=int, default=1, show_default=True, help="What decides where each of them dies.")
 @store_option
-def schedules(fires: int, processes: int, speed: float, seed: int, store: str) -> None:
-    """Fire one schedule with many janitors, each killed at a point of a fire: each fire time has exactly one job."""
+def schedules(fires: int, servers: int, workers: int, step: int, limit_s: float, seed: int, store: str) -> None:
+    """Fire one schedule with servers and workers, each killed at a point of a fire: each time has one job."""
     from tests.support.schedule_kills import run_kills
 
     def attempt(url: str) -> list[str]:
-        return run_kills(url, fires=fires, processes=processes, speed=speed, seed=seed, say=click.echo).faults
+        return run_kills(
+            url, fires=fires, servers=servers, workers=workers, step=step, seed=seed, limit_s=limit_s, say=click.echo
+        ).faults
 
     on_each(store, attempt)
 

@@ -68,7 +68,7 @@ class SuiteRun:
     failed: tuple[str, ...]
     """Tests that failed or broke, the first one first."""
     unloadable: tuple[str, ...]
-    """Test files that could not be imported."""
+    """Test files and folders that could not be collected, each with the error."""
     last_lines: str
 
     @property
@@ -79,7 +79,7 @@ class SuiteRun:
     def trouble(self) -> str:
         """Why this run says nothing about a fault; empty if it does."""
         if self.unloadable:
-            return f"{self.unloadable[0]} cannot be imported, which any test would notice"
+            return f"{self.unloadable[0]}\nAny test would notice this"
         if not self.has_passed and not self.failed:
             return f"pytest ended with exit code {self.exit_code}:\n{self.last_lines}"
         return ""
@@ -238,6 +238,12 @@ def _wait_without_reaping(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def _end_of_error(case: xml.Element) -> str:
+    """The last lines of an error: the first ones are where pytest was."""
+    found = [text for kind in ("error", "failure") if (part := case.find(kind)) is not None and (text := part.text)]
+    return "\n".join("".join(found).strip().splitlines()[-LAST_LINES:])
+
+
 def _read_report(report: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tests that failed or broke, and the files that could not be imported, as pytest names them."""
     failed: dict[str, None] = {}
@@ -249,5 +255,5 @@ def _read_report(report: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if module:
             failed[f"{module.replace('.', '/')}.py::{name}"] = None
         else:
-            unloadable[f"{name.replace('.', '/')}.py"] = None
+            unloadable[f"{name.replace('.', '/')} cannot be collected: {_end_of_error(case)}"] = None
     return tuple(failed), tuple(unloadable)

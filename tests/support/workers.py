@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,6 +131,26 @@ def bytes_read(pid: int) -> int:
         return int(Path(f"/proc/{pid}/io").read_text().split()[1])
     except (ProcessLookupError, FileNotFoundError):
         return 0
+
+
+def has_unread(pid: int) -> bool:
+    """Whether something lies in a pipe that this process reads from; True where there is no /proc."""
+    if not Path("/proc/self/fdinfo").exists():
+        return True
+    return any(_unread(pid, entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir() if _is_read_end(pid, entry))
+
+
+def _is_read_end(pid: int, entry: Path) -> bool:
+    flags = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text().split("flags:")[1].split()[0]
+    return os.readlink(entry).startswith("pipe:") and int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _unread(pid: int, number: str) -> int:
+    end = os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), sys.byteorder)
+    finally:
+        os.close(end)
 
 
 def cpu_s(pid: int) -> float:

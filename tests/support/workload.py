@@ -102,6 +102,12 @@ def here(ledger: str) -> None:
     Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), os.getppid())
 
 
+@app.task(isolation="process", **{**QUICK, "lease_s": 8.0})
+def here_longer(ledger: str) -> None:
+    """The same, for a test that stops processes while the lease is in force: a busy machine must not lose it."""
+    Ledger(ledger).write("began", ctx.id, ctx.attempt, os.getpid(), os.getppid())
+
+
 @app.task(isolation="process", backoff_base_s=0.0)
 def die(how: str) -> None:
     """End the process that runs this."""

@@ -21,6 +21,7 @@ FAR_US = 2**62
 """Later than any real time."""
 MOST = 1e15
 """The maximum of an amount: a float represents every whole number up to it."""
+MOST_SECONDS = 4_000_000_000
 MAX_ROWS = 10_000
 """The maximum of rows that one read returns, or one step of the janitor handles."""
 _NEVER_NAN = frozenset({str, int, bool, type(None)})
@@ -62,8 +63,10 @@ def whole(value: object, field: str, least: int, most: int) -> int:
 
 
 def seconds(value: object, field: str, least: float = 0.0) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= 4e9:
-        raise InvalidInput(f"{field} must be seconds, {least} or more, not {short_repr(value)}", field=field)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= MOST_SECONDS:
+        is_too_many = isinstance(value, int | float) and value > MOST_SECONDS
+        bound = f"at most {MOST_SECONDS:,}" if is_too_many else f"{least} or more"
+        raise InvalidInput(f"{field} must be seconds, {bound}, not {short_repr(value)}", field=field)
     return value
 
 

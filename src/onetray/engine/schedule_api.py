@@ -35,8 +35,9 @@ from onetray.domain.schedule import (
 from onetray.domain.token import OPERATE, SUBMIT
 from onetray.engine.pending_writes import actor
 from onetray.engine.reads import act, act_showing, own_route
+from onetray.engine.schedule_fires import record_schedule
 from onetray.engine.schedule_reads import ScheduleReads
-from onetray.engine.schedule_steps import ScheduleSteps, record_schedule
+from onetray.engine.schedule_steps import ScheduleSteps
 from onetray.redaction.answers import without_payload
 from onetray.store.base import Tx
 from onetray.store.shown_rows import ScheduleRow

@@ -42,8 +42,14 @@ class ScheduleReads(DatabaseReads):
         """Why a schedule fires or does not, its next fire times, and what happened to the last ten."""
         row = self._row(name, namespace)
         now, shown, waiting = self.store.now(), self._with_last_fire(row), self._waiting(row)
-        upcoming = [] if row.next_fire_at is None else spec_of(row.body).calendar.preview(row.next_fire_at - 1, 5)
-        return ScheduleExplanation(shown, reasons_of(shown, waiting, now), upcoming, self._last_fires(row, 10))
+        reasons, upcoming = reasons_of(shown, waiting, now), []
+        try:
+            if row.next_fire_at is not None:
+                upcoming = spec_of(row.body).calendar.preview(row.next_fire_at - 1, 5)
+        except InvalidInput as e:
+            # It was valid when it was added: another machine, or older data of the time zones, knows no such zone.
+            reasons.insert(0, f"this process cannot fire it: {e}")
+        return ScheduleExplanation(shown, reasons, upcoming, self._last_fires(row, 10))
 
     @read(plain)
     def preview_schedule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 from onetray.domain.checks import flag, time_us, whole
@@ -14,8 +15,9 @@ from onetray.domain.schedule import QUEUED, SUBMITTED, Backfill, ScheduledFire, 
 from onetray.domain.schedule_plan import STEP
 from onetray.engine.pending_writes import actor
 from onetray.engine.reads import act, act_showing
+from onetray.engine.schedule_fires import FireKey, Fires, FireTaken, NewFire, record_schedule
 from onetray.engine.schedule_reads import ScheduleReads
-from onetray.engine.schedule_steps import FireKey, FireTaken, NewFire, ScheduleSteps, record_schedule
+from onetray.engine.schedule_steps import ScheduleSteps
 from onetray.explain.schedules import fire_of
 from onetray.redaction.answers import without_refusal
 from onetray.store.base import Tx
@@ -23,6 +25,8 @@ from onetray.store.retry_transaction import retry_transaction
 from onetray.store.shown_rows import ScheduleFireRow, ScheduleRow
 
 MAX_BACKFILL = 1_000
+MAX_LOOKED_AT = 100_000
+"""How many fire times of a range may have jobs before the first one that has none."""
 PATIENCE = 50
 """How often a submit starts over because a janitor fires at the same time."""
 
@@ -52,12 +56,13 @@ class ScheduleSubmits(ScheduleReads):
                 if submission.refusal is not None:
                     raise submission.refusal
 
-                def end(tx: Tx, refused: int, row: ScheduleRow = row) -> None:
+                def end(tx: Tx, written: Sequence[Fires], row: ScheduleRow = row) -> None:
                     tx.query("note_triggered", key=row.key)
                     record_schedule(tx, row.ns, name, SCHEDULE_TRIGGERED, who, reason)
 
                 new = NewFire(key, SUBMITTED, reason, 0, int(spec.watches_jobs))
-                self._steps.submit(row, [new], [submission], end, by=who, is_watched=new.open)
+                fires = Fires(row, [new], [submission], is_watched=new.open)
+                self._steps.writer.write([fires], end, by=who)
             raise Unavailable(f"the schedule {name} changes all the time: try again")
 
         return fire_of(retry_transaction(trigger, self.store.patience_s, lambda: self.store.is_closed))
@@ -110,8 +115,13 @@ class ScheduleSubmits(ScheduleReads):
         """Fire times in a range that have no job. Those from the next one on are the janitor's."""
         until = min(until, self.store.now() if row.next_fire_at is None else row.next_fire_at - 1)
         found: list[int] = []
-        after = since - 1
+        after, looked_at = since - 1, 0
         while len(found) < limit:
+            if looked_at >= MAX_LOOKED_AT and not found:
+                raise InvalidInput(
+                    f"the first {looked_at:,} fire times of the range have jobs: begin after {utc_text(after)}",
+                    field="since",
+                )
             times = list(islice(calendar.after(after), STEP))
             inside = [fire_at for fire_at in times if fire_at <= until]
             if not inside:
@@ -119,7 +129,7 @@ class ScheduleSubmits(ScheduleReads):
             span = {"since": inside[0], "until": inside[-1], "waiting": QUEUED}
             fired = {fire_at for (fire_at,) in self.store.read("fired_between", key=row.key, **span)}
             found += [fire_at for fire_at in inside if fire_at not in fired]
-            after = inside[-1]
+            after, looked_at = inside[-1], looked_at + len(inside)
         return found[:limit]
 
     def _submit_missed(
@@ -159,17 +169,15 @@ class ScheduleSubmits(ScheduleReads):
         submissions = [self._steps.submission(spec, row, FireKey(at), cause + utc_text(at), reason) for at in times]
         new = [NewFire(s.key, SUBMITTED, reason, 0, int(spec.watches_jobs)) for s in submissions]
 
-        def end(tx: Tx, refused: int) -> None:
+        def end(tx: Tx, written: Sequence[Fires]) -> None:
             tx.query("note_triggered", key=row.key)
             record_schedule(
                 tx, row.ns, row.name, SCHEDULE_BACKFILLED, who, reason, since=times[0], until=times[-1],
                 number=len(times),
             )  # fmt: skip
 
+        fires = Fires(row, new, submissions, is_watched=int(spec.watches_jobs))
         try:
-            done = self._steps.submit(
-                row, new, submissions, end, by=who, is_watched=int(spec.watches_jobs), statement="insert_or_take_fires"
-            )
+            return bool(self._steps.writer.write([fires], end, by=who, statement="insert_or_take_fires"))
         except FireTaken:
             return False
-        return done is not None

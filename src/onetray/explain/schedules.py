@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from onetray.domain.clock import duration, utc_text
+from onetray.domain.clock import SECOND, duration, utc_text
 from onetray.domain.schedule import (
     ACTIVE,
     ENDED,
@@ -17,6 +17,9 @@ from onetray.domain.schedule import (
     spec_of,
 )
 from onetray.store.shown_rows import ScheduleFireRow, ScheduleRow
+
+CLOCKS_DIFFER_US = 60 * SECOND
+"""By so much the clocks of two processes may differ."""
 
 
 def shown_schedule(row: ScheduleRow, last: ScheduleFireRow | None) -> Schedule:
@@ -80,4 +83,8 @@ def _rests(schedule: Schedule, now: int) -> str:
             f"its fire time {utc_text(schedule.next_fire_at)} came {late} ago{delay}: a janitor fires it, start a "
             "worker or a server if none runs"
         )
-    return f"it fires next at {utc_text(schedule.next_fire_at)}, in {duration(schedule.next_fire_at - now)}"
+    next_one = f"it fires next at {utc_text(schedule.next_fire_at)}, in {duration(schedule.next_fire_at - now)}"
+    if schedule.last_fire_at is not None and schedule.last_fire_at > now + CLOCKS_DIFFER_US:
+        last = utc_text(schedule.last_fire_at)
+        return f"{next_one}, because it has fired for {last}: the clock was set back. Remove it and add it again"
+    return next_one

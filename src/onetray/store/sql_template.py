@@ -44,11 +44,11 @@ TYPES = {
     "bigint": "key job lease created_at updated_at run_at at began retry_of ts entity expires_at length successor "
     "last_lease_expires_at stage context spawned_by needs task current deadline_at compensates compensation opened_to "
     "opened_at until_at due_at deciding carried_from parent open_until seq value number schedule fire_at missed rule "
-    "turn next_at blocked_on blocked_at",
+    "turn next_at blocked_on blocked_at next_fire_at last_fire_at look_at fires",
     "integer": "ns queue kind policy version fence priority attempts max_attempts spared given_back rank part cursor "
     "attempt unmet control met ord sealed takes_more gate total open blocked waiting_input succeeded partly failed "
     "dead_lettered cancelled redriven retrying error_count stages stages_open partial skipped ignored chained amends "
-    "probing expiry_counts span bucket manual replaced lane running lane_state",
+    "probing expiry_counts span bucket manual replaced lane running lane_state failures",
     "double precision": "done out_of",
     "uuid": "id job_id",
 }
@@ -133,6 +133,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "skip_locked_flow": "",
         "skip_locked_due": "",
         "skip_locked_keys": "",
+        "skip_locked_c": "",
         "skip_locked_k": "",
         "skip_locked_l": "",
         "skip_locked_empty": "",
@@ -205,6 +206,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED",
         "skip_locked_due": "FOR UPDATE SKIP LOCKED",
         "skip_locked_keys": "FOR UPDATE SKIP LOCKED",
+        "skip_locked_c": "FOR UPDATE OF c SKIP LOCKED",
         "skip_locked_k": "FOR UPDATE OF k SKIP LOCKED",
         "skip_locked_l": "FOR NO KEY UPDATE OF l SKIP LOCKED",
         "skip_locked_empty": "FOR UPDATE OF l SKIP LOCKED",

@@ -26,6 +26,10 @@ SELECT count(*) FROM onetray.schedule WHERE ns = :ns
 -- Nothing if it has changed, or another transaction works on it.
 SELECT c.turn FROM onetray.schedule AS c WHERE c.key = :key AND c.turn = :turn {skip_locked_keys}
 
+-- name: lock_schedules
+-- Only those that have not changed, and that no other transaction works on.
+SELECT c.key FROM onetray.schedule AS c {join_batch} c.key = b.key AND c.turn = b.turn ORDER BY c.key {skip_locked_c}
+
 -- name: wait_for_schedule
 -- row: ScheduleRow
 {select_schedule} WHERE c.ns = :ns AND c.name = :schedule {for_update_of_schedule}
@@ -61,10 +65,10 @@ UPDATE onetray.schedule SET paused_at = NULL, paused_by = NULL, paused_why = NUL
     next_fire_at = :next_fire_at, look_at = :look_at, updated_at = :at, turn = turn + 1
 WHERE key = :key
 
--- name: advance_schedule
-UPDATE onetray.schedule SET next_fire_at = :next_fire_at, last_fire_at = coalesce(:last_fire_at, last_fire_at),
-    look_at = :look_at, failures = :failures, fires = fires + :fires, turn = turn + 1
-WHERE key = :key
+-- name: advance_schedules
+UPDATE onetray.schedule SET next_fire_at = b.next_fire_at, last_fire_at = coalesce(b.last_fire_at, schedule.last_fire_at),
+    look_at = b.look_at, failures = b.failures, fires = schedule.fires + b.fires, turn = schedule.turn + 1 {from_batch}
+WHERE schedule.key = b.key
 
 -- name: note_triggered
 UPDATE onetray.schedule SET turn = turn + 1 WHERE key = :key
@@ -113,6 +117,16 @@ WHERE schedule_fire.schedule = b.schedule AND schedule_fire.fire_at = b.fire_at 
 -- name: open_fires
 -- row: ScheduleFireRow
 {select_fire} WHERE x.schedule = :key AND x.open = 1 ORDER BY x.fire_at, x.manual LIMIT :limit
+
+-- name: open_fires_of_all
+-- row: ScheduleFireRow
+-- So many of each schedule, oldest first.
+{select_fire} WHERE x.open = 1 AND (x.schedule, x.fire_at, x.manual) IN (
+    SELECT o.schedule, o.fire_at, o.manual FROM (
+        SELECT y.schedule, y.fire_at, y.manual, row_number() OVER (PARTITION BY y.schedule ORDER BY y.fire_at, y.manual) AS place
+        FROM onetray.schedule_fire AS y WHERE y.open = 1 AND y.schedule {in:keys:bigint}) AS o
+    WHERE o.place <= :limit)
+ORDER BY x.schedule, x.fire_at, x.manual
 
 -- name: last_fires
 -- row: ScheduleFireRow

@@ -240,6 +240,9 @@ class Store(ABC):
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
         """Called after each commit that wakes waiting code, with the new work, and whether other processes were
         notified already. They must be quick and must not raise."""
+        self.before_commit: list[Callable[[NewWork[int]], None]] = []
+        """Called just before a commit that adds work, where other processes that claim wait for its end. They must be
+        quick and must not raise."""
         self.sender = uuid4().hex[:8]
         """Identifies this store in its notifications, so that its own listener can ignore them."""
         self.outage = Outage()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store
 from onetray.store.database_time import DatabaseTime
+from onetray.store.lock_wait import busy_handler, execute_when_free
 from onetray.store.open_file import OpenFile, network_filesystem, require_folder
 from onetray.store.schema import copy_migrated, known_version, migration, migrations
 from onetray.store.sql_template import SQLITE
@@ -48,7 +48,6 @@ PRAGMAS = (
     # Longer intervals were measured without gain.
     "wal_autocheckpoint = 1000",
 )
-BUSY_S = 30.0
 INTEGRITY_STEPS, INTEGRITY_LINES = 10_000, 1_000
 """How many steps of SQLite's machine pass between two looks at the clock, and how many problems are listed."""
 OF_ROWS = ("CHECK constraint failed", "NULL value")
@@ -104,12 +103,12 @@ class SqliteStore(Store):
         self.check_file()
         try:
             connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
-            connection.set_busy_handler(_busy_handler())
+            connection.set_busy_handler(busy_handler())
             # With STAT4, SQLite plans by the values of parameters and prepares a statement again for each new value:
             # a pick took ten times as long. A plan gains nothing from it, as nobody runs ANALYZE.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             for pragma in PRAGMAS:
-                _execute_when_free(connection, f"PRAGMA {pragma}")
+                execute_when_free(connection, f"PRAGMA {pragma}")
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
         if connection.readonly("main"):
@@ -152,6 +151,9 @@ class SqliteStore(Store):
                 has_events = tx.last_event != self.last_event
                 if has_events:
                     tx.write_last_event()
+                if tx.work and tx.wakes:
+                    for announce in self.before_commit:
+                        announce(tx.work)
                 failpoints.hit("committing")
                 # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
@@ -393,33 +395,6 @@ def _close(connection: apsw.Connection) -> None:
                 raise
             connection.interrupt()
             time.sleep(0.001)
-
-
-def _execute_when_free(connection: apsw.Connection, sql: str) -> None:
-    """Retry a statement while the database is locked: SQLite calls no busy handler when a new file changes to WAL."""
-    until = time.monotonic() + BUSY_S
-    while True:
-        try:
-            connection.execute(sql).fetchall()
-            return
-        except apsw.BusyError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(random.uniform(0.001, 0.01))
-
-
-def _busy_handler() -> Any:
-    """Wait for the lock in short random steps: SQLite's own steps grow to 100 ms and starve some waiters."""
-    began = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal began
-        if tries == 0:
-            began = time.monotonic()
-        time.sleep(random.uniform(0.0005, 0.005))
-        return time.monotonic() - began < BUSY_S
-
-    return wait
 
 
 def _path(url: str) -> str | None:

@@ -38,6 +38,9 @@ from onetray.notify.waiters import Group, ThreadWaiter, Waiter, WaitingLines
 logger = logging.getLogger("onetray.wake")
 
 NOTIFY_EVERY_S = 0.01
+NOTIFY_LATER_S = 0.004
+"""How long other processes may wait to be notified of a claim, or of a commit whose work was announced: a thread that
+sends this at once, or receives it, delays the handler that is about to begin by a tenth of a millisecond."""
 POLL_S = 1.0
 POLL_WITHOUT_LISTENER_S = 0.2
 MAX_WANTED_QUEUES = 100
@@ -82,7 +85,8 @@ class Wake:
         self._notified_at = float("-inf")
         self._has_waiters, self._has_work_waiters = threading.Event(), threading.Event()
         self._wanted_queues: set[Queue] = set()
-        self._has_unsent_commit = threading.Event()
+        self._has_unsent_commit, self._is_urgent = threading.Event(), threading.Event()
+        self._of_thread = threading.local()
         self._stopping = threading.Event()
         self._listener: Listener | None = None
         self._work_listener: WorkListener | None = None
@@ -123,6 +127,29 @@ class Wake:
             if self._notify_at_once():
                 return
             self._has_unsent_work.set()
+            self._is_urgent.set()
+        elif getattr(self._of_thread, "claims", False):
+            self._of_thread.has_committed = True
+            return
+        elif not work.announced:
+            self._is_urgent.set()
+        self._notify_others_soon()
+
+    @contextmanager
+    def claiming(self, urgent: bool = False) -> Iterator[None]:
+        """While a thread claims tasks and hands them over, its commits notify no other process. They do so afterwards,
+        at once if they are urgent."""
+        self._of_thread.claims, self._of_thread.has_committed = True, False
+        try:
+            yield
+        finally:
+            self._of_thread.claims = False
+            if self._of_thread.has_committed:
+                if urgent:
+                    self._is_urgent.set()
+                self._notify_others_soon()
+
+    def _notify_others_soon(self) -> None:
         if not self._has_unsent_commit.is_set():
             self._has_unsent_commit.set()
             if not self._notifies_others:
@@ -304,6 +331,7 @@ class Wake:
         self._has_waiters.set()
         self._has_work_waiters.set()
         self._has_unsent_commit.set()
+        self._is_urgent.set()
         self._has_unsent_work.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -375,7 +403,9 @@ class Wake:
         """Notify the other processes, once for all commits since the last time."""
         while not self._stopping.is_set():
             self._has_unsent_commit.wait()
+            self._is_urgent.wait(NOTIFY_LATER_S)
             # Cleared before the work is read: the next round sends later commits.
+            self._is_urgent.clear()
             self._has_unsent_commit.clear()
             self._has_unsent_work.clear()
             if not self._send_unsent_work():

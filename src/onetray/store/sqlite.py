@@ -10,7 +10,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -25,7 +25,7 @@ from onetray.notify.base import FileListener
 from onetray.notify.multicast import MulticastSender
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.base import Columns, Rows, Store, Tx
 from onetray.store.database_time import DatabaseTime
 from onetray.store.lock_wait import busy_handler, execute_when_free
 from onetray.store.open_file import OpenFile, network_filesystem, require_folder
@@ -60,7 +60,7 @@ _memory_names = itertools.count()
 class SqliteStore(Store):
     dialect = SQLITE
     writers = 1
-    takes_one = True
+    takes_one = takes_more_with_one = True
 
     def __init__(
         self, url: str, clock: Clock | None = None, *, create: bool = True, clock_skew_s: float | None = None
@@ -151,9 +151,8 @@ class SqliteStore(Store):
                 has_events = tx.last_event != self.last_event
                 if has_events:
                     tx.write_last_event()
-                if tx.work and tx.wakes:
-                    for announce in self.before_commit:
-                        announce(tx.work)
+                if tx.work and tx.wakes and not tx.work.announced:
+                    self._announce(tx.work)
                 failpoints.hit("committing")
                 # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
@@ -181,6 +180,10 @@ class SqliteStore(Store):
         if tx.wakes:
             self.run_commit_hooks(tx.work)
 
+    def _announce(self, work: NewWork[int]) -> None:
+        for hook in self.before_commit:
+            hook(work)
+
     def _read_end_of_log(self, connection: apsw.Connection) -> None:
         """Read the newest event's id and time. A lower id than before means a database restored in place."""
         known, self._data_version = self._data_version, None
@@ -203,9 +206,15 @@ class SqliteStore(Store):
             path=self._name,
         )
 
-    def submit_one(self, task: Columns, event: Columns) -> None:
+    def submit_one(self, task: Columns, event: Columns, then: Callable[[Tx, int], object] | None = None) -> None:
         with self.transaction() as tx:
-            tx.insert_task(task, event)
+            tx.work.count(task["queue"], 1)
+            if then is None:
+                # Not only before the commit: whoever waits for work is awake sooner.
+                self._announce(tx.work)
+                tx.insert_task(task, event)
+            else:
+                then(tx, tx.insert_task(task, event))
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.statements.by_name[name]

@@ -27,10 +27,10 @@ from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store, Tx
 from onetray.store.database_time import DatabaseTime
-from onetray.store.lock_wait import busy_handler, execute_when_free
 from onetray.store.open_file import OpenFile, network_filesystem, require_folder
 from onetray.store.schema import copy_migrated, known_version, migration, migrations
 from onetray.store.sql_template import SQLITE
+from onetray.store.sqlite_connection import close, prepare, roll_back
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
 
 END_OF_LOG = """
@@ -103,12 +103,7 @@ class SqliteStore(Store):
         self.check_file()
         try:
             connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
-            connection.set_busy_handler(busy_handler())
-            # With STAT4, SQLite plans by the values of parameters and prepares a statement again for each new value:
-            # a pick took ten times as long. A plan gains nothing from it, as nobody runs ANALYZE.
-            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-            for pragma in PRAGMAS:
-                execute_when_free(connection, f"PRAGMA {pragma}")
+            prepare(connection, PRAGMAS)
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
         if connection.readonly("main"):
@@ -162,17 +157,17 @@ class SqliteStore(Store):
                     self.last_event, self._newest = tx.last_event, tx.now
                 self._data_version = connection.data_version()
             except (apsw.CorruptError, apsw.NotADBError) as e:
-                _roll_back(connection)
+                roll_back(connection)
                 raise self._overwritten(str(e)) from e
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
-                _roll_back(connection)
+                roll_back(connection)
                 if isinstance(e, apsw.IOError) and self._file is not None:
                     # A copy over the file may have truncated it.
                     with suppress(apsw.Error):
                         self._file.check_in(connection)
                 raise Unavailable(f"cannot write to the database: {e}") from e
             except BaseException:
-                _roll_back(connection)
+                roll_back(connection)
                 raise
             finally:
                 self._local.writing = False
@@ -327,10 +322,10 @@ class SqliteStore(Store):
                     self._file.note_sides()
                     self._file.forget_schema()
             except apsw.Error as e:
-                _roll_back(self._writer)
+                roll_back(self._writer)
                 raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
             except BaseException:
-                _roll_back(self._writer)
+                roll_back(self._writer)
                 raise
         return is_new
 
@@ -372,7 +367,7 @@ class SqliteStore(Store):
                 if self._multicast is not None:
                     self._multicast.close()
                 for connection in reversed(self._all):
-                    _close(connection)
+                    close(connection)
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
@@ -385,25 +380,6 @@ def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id of the newest event, and its time, or that of the newest one that is left."""
     rows: list[Any] = connection.execute(END_OF_LOG).fetchall()
     return rows[0] if rows else (0, 0)
-
-
-def _roll_back(connection: apsw.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def _close(connection: apsw.Connection) -> None:
-    """Close a connection. If another thread is reading from it, interrupt that read and wait for its end."""
-    until = time.monotonic() + 5.0
-    while True:
-        try:
-            connection.close(True)
-            return
-        except apsw.ThreadingViolationError:
-            if time.monotonic() > until:
-                raise
-            connection.interrupt()
-            time.sleep(0.001)
 
 
 def _path(url: str) -> str | None:

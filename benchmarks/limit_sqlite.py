@@ -11,6 +11,7 @@ from uuid_utils import uuid7
 
 from benchmarks.events import Happened, Moved, write_events
 from benchmarks.limit import LEASE_US, WORKER, Claimed, Numbers, after_success, before_success, prepare
+from onetray.store import sqlite_connection
 from onetray.store.sqlite import PRAGMAS
 
 SUBMIT_TASK = """
@@ -46,8 +47,7 @@ class SqliteLimit:
     def __init__(self, url: str, numbers: Numbers | None = None) -> None:
         self.numbers = numbers or prepare(url)
         self._connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        for pragma in PRAGMAS:
-            self._connection.execute(f"PRAGMA {pragma}").fetchall()
+        sqlite_connection.prepare(self._connection, PRAGMAS)
 
     def submit(self, payloads: list[dict[str, int]]) -> None:
         execute, (ns, queue, kind, policy), now = self._connection.execute, self.numbers, _now()

@@ -1,12 +1,13 @@
 """Multicast between processes that share a SQLite file: all of them receive it, and none depends on it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from onetray.domain.errors import OnetrayError
 from onetray.engine import Engine
 from onetray.notify.multicast import MulticastReceiver, MulticastSender
 from tests.support.engines import engine_on
@@ -113,3 +114,86 @@ def test_a_machine_without_a_loopback_interface_can_do_without(url: str, monkeyp
     monkeypatch.setattr("onetray.store.sqlite.MulticastSender", refuse)
     assert notices(url)
     assert asked.is_set()
+
+
+@pytest.fixture
+def heard_before_commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], list[list[str]]]]:
+    """Records the datagrams that have arrived at each commit, at a path."""
+    heard: list[list[str]] = []
+    with ExitStack() as stack:
+
+        def listen(path: str) -> list[list[str]]:
+            receiver = stack.enter_context(closing(MulticastReceiver(path)))
+
+            def hook(point: str) -> None:
+                if point == "committing":
+                    heard.append(receiver.wait(0.01))
+
+            monkeypatch.setattr("onetray.failpoints.hook", hook)
+            return heard
+
+        yield listen
+
+
+def test_work_is_announced_before_its_commit(url: str, heard_before_commits: Callable[[str], list[list[str]]]) -> None:
+    with engine_on(url) as engine:
+        engine.store.names.intern_queue(engine.store.names.intern_namespace("default"), "mail")
+        heard = heard_before_commits(url.removeprefix("sqlite:///"))
+        engine.submit("letter", queue="mail")
+        assert any(datagram.endswith("=1") for datagram in heard[-1])
+
+
+def test_a_worker_that_was_told_before_the_commit_finds_the_task(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the lock of the transaction that adds the task."""
+    claimed: list[str] = []
+    with engine_on(url) as engine, engine_on(url) as worker:
+
+        def claim() -> None:
+            claimed.extend(task.id for task in worker.claim(worker="w"))
+
+        claiming = threading.Thread(target=claim)
+        engine.store.before_commit.append(lambda work: claiming.start())
+        task = engine.submit("letter").id
+        claiming.join(PATIENCE_S)
+    assert claimed == [task]
+
+
+def test_work_that_was_announced_and_not_committed_harms_nobody(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(point: str) -> None:
+        if point == "committing":
+            raise OSError("the disk is gone")
+
+    with engine_on(url) as engine, engine_on(url) as worker:
+        engine.submit("letter")
+        assert len(worker.claim(worker="w")) == 1
+        settled(worker)
+        waiter = worker.wake.waiter([("default", "default")])
+        seen = waiter.seen()
+        monkeypatch.setattr("onetray.notify.wake.NOTIFY_EVERY_S", 0.0)
+        monkeypatch.setattr("onetray.failpoints.hook", fail)
+        with pytest.raises(OnetrayError, match="the disk is gone"):
+            engine.submit("letter")
+        monkeypatch.setattr("onetray.failpoints.hook", None)
+        waiter.wait(seen, PATIENCE_S)
+        assert worker.claim(worker="w") == []
+        task = engine.submit("letter").id
+        assert [found.id for found in worker.claim(worker="w")] == [task]
+
+
+def test_who_waits_for_a_commit_is_told_after_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work is announced before its commit, and whoever reads then finds nothing."""
+    monkeypatch.setattr("onetray.notify.base.POLL_FILE_WITH_MULTICAST_S", 3600.0)
+    announced: list[int] = []
+    with engine_on(url) as engine, engine_on(url) as reader:
+        seen = settled(reader)
+        engine.submit("letter")
+        seen = reader.wake.wait(seen, PATIENCE_S)
+        monkeypatch.setattr("onetray.notify.wake.NOTIFY_EVERY_S", 0.0)
+
+        def hook(point: str) -> None:
+            if point == "committing":
+                announced.append(reader.wake.wait(seen, PATIENCE_S))
+
+        monkeypatch.setattr("onetray.failpoints.hook", hook)
+        engine.submit("letter")
+        assert reader.wake.wait(announced[0], PATIENCE_S) > announced[0] > seen

@@ -121,11 +121,13 @@ class EngineApi(ABC):
 
     def _commit_with(self, piggyback: PiggybackClaim, commands: Sequence[c.Command]) -> list[Verdict]:
         answer = Verdict(error=Unavailable("the claim was not run"))
-        try:
-            *verdicts, answer = self._committer.execute([*commands, piggyback.claim])
-            return verdicts
-        finally:
-            piggyback.claimer.deliver(piggyback, answer)
+        # Somebody may wait for an outcome, but hardly for the news that a job was submitted and claimed.
+        with self.wake.claiming(urgent=not isinstance(commands[0], c.Submit)):
+            try:
+                *verdicts, answer = self._committer.execute([*commands, piggyback.claim])
+                return verdicts
+            finally:
+                piggyback.claimer.deliver(piggyback, answer)
 
     @abstractmethod
     def _submit_within(self, connection: object, commands: Sequence[c.Command]) -> list[Verdict]:

@@ -47,7 +47,7 @@ def run_batch(
     store: Store, commands: Sequence[Command], rng: random.Random, names_ttl_s: float, limits: Limits, tally: Tally
 ) -> list[Verdict]:
     """Run the commands in one transaction, by the fastest path that fits them."""
-    verdicts = submit_one(store, commands, names_ttl_s)
+    verdicts = _run_one(store, commands, rng, names_ttl_s, limits)
     if verdicts is not None:
         return verdicts
     successes = plain_successes(commands)
@@ -91,6 +91,44 @@ def _run_plain_successes(
         success_verdict(c.fence or 0, c.version + 2) if type(c) is Succeed else claimed[i]
         for i, c in enumerate(commands)
     ]
+
+
+def _run_one(
+    store: Store, commands: Sequence[Command], rng: random.Random, names_ttl_s: float, limits: Limits
+) -> list[Verdict] | None:
+    """Run one submit, one claim, or a submit with a piggyback claim: what stands between a job and an idle worker.
+
+    These need none of the preparations for other commands. Returns None for any other batch.
+    """
+    last = commands[-1] if 0 < len(commands) <= 2 else None
+    if len(commands) == 1 and type(last) is Claim and not last.start:
+        with store.transaction() as tx:
+            batch = BatchContext(tx, 1, rng, limits)
+            claim(batch, [(0, last)])
+        return batch.verdicts
+    if len(commands) == 2 and type(last) is Claim and not last.start:
+        claimed = _SubmitAndClaim(last, rng, limits)
+        verdict = submit_one(store, commands[0], names_ttl_s, claimed.run)
+        return None if verdict is None else [verdict, claimed.verdict]
+    verdict = submit_one(store, commands[0], names_ttl_s) if len(commands) == 1 else None
+    return None if verdict is None else [verdict]
+
+
+class _SubmitAndClaim:
+    """A claim in the transaction of one submit."""
+
+    def __init__(self, command: Claim, rng: random.Random, limits: Limits) -> None:
+        self._command, self._rng, self._limits = command, rng, limits
+        self.verdict = Verdict(error=NotFound())
+
+    def run(self, tx: Tx, submitted: int) -> None:
+        batch = BatchContext(tx, 1, self._rng, self._limits)
+        batch.unclaimed_new.add(submitted)
+        claim(batch, [(0, self._command)])
+        self.verdict = batch.verdicts[0]
+        if not batch.unclaimed_new:
+            # The submitted task is claimed already: no worker need be woken.
+            tx.work.clear()
 
 
 def _claims(commands: Sequence[Command]) -> list[tuple[int, Claim]]:

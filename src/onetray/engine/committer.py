@@ -22,6 +22,12 @@ from onetray.store.retry_transaction import retry_transaction
 
 logger = logging.getLogger("onetray.engine")
 
+GATHER_FROM = 8
+"""After a batch of so many callers, the next one waits until they are back: each of them would have run the next batch
+alone, with a commit of its own."""
+GATHER_STEP_S, GATHER_S = 0.001, 0.01
+"""It waits for no longer than this without another caller, and in all."""
+
 RunBatch = Callable[[Sequence[Command]], list[Verdict]]
 Watcher = Callable[[Sequence[Command], list[Verdict], float], object]
 """Called after each batch with the commands, their verdicts, and the duration in seconds."""
@@ -62,6 +68,9 @@ class Committer:
         self._changed = threading.Condition()
         self._closed = False
         self._running = 0
+        self._expected = 0
+        """How many callers the last batch had, while the next one waits for them. 0: it does not wait."""
+        self._gathering = False
         self._process = os.getpid()
         self.watchers: list[Watcher] = []
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
@@ -75,26 +84,31 @@ class Committer:
             if self._closed:
                 # A verdict, not an exception: the verdicts of earlier parts of the same call must not be lost.
                 return [Verdict(error=Unavailable("the engine is closed")) for _ in commands]
-            run_here = not self._waiting and self._running < self._max_running
+            run_here = not self._expected and not self._waiting and self._running < self._max_running
             if run_here:
                 self._running += 1
             else:
                 self._waiting.append(unit)
-                self._changed.notify()
+                if len(self._waiting) >= self._expected and self._running < self._max_running:
+                    self._changed.notify()
         if run_here:
             # Nothing to share a transaction with: another thread would only cost time.
             try:
                 self._run_units([unit])
             finally:
-                self._finished()
+                self._finished(1)
         unit.done.acquire()
         return unit.verdicts
 
-    def _finished(self) -> None:
+    def _finished(self, callers: int) -> None:
         with self._changed:
             self._running -= 1
-            if self._waiting or self._closed:
+            if callers >= GATHER_FROM and not self._gathering:
+                self._expected = callers
+            if self._closed:
                 self._changed.notify_all()
+            elif self._waiting and len(self._waiting) >= self._expected:
+                self._changed.notify()
 
     def must_not_have_forked(self) -> None:
         """Raises StoreError in a forked child: it has no writer threads, and shares connections with its parent."""
@@ -117,8 +131,10 @@ class Committer:
             units = self._next()
             if not units:
                 return
+            callers = 0
             try:
                 self._run_units(units)
+                callers = len(units)
             except BaseException as e:
                 # The callers must not wait for a thread that has ended.
                 for unit in units:
@@ -126,11 +142,12 @@ class Committer:
                         unit.answer([Verdict(error=OutcomeUnknown(f"the committer ended: {e!r}"))] * len(unit.commands))
                 raise
             finally:
-                self._finished()
+                self._finished(callers)
 
     def _next(self) -> list[Unit]:
         """Wait for commands, then take those that are waiting, up to a chunk. Empty when the committer is closed."""
         with self._changed:
+            self._gather()
             while (not self._waiting and not self._closed) or self._running >= self._max_running:
                 self._changed.wait()
             if not self._waiting:
@@ -142,6 +159,16 @@ class Committer:
                 units.append(self._waiting.popleft())
                 size += units[-1].size
             return units
+
+    def _gather(self) -> None:
+        """Wait for the callers of the last batch, as long as they come back. Called with the lock held."""
+        if not self._expected or self._gathering:
+            return
+        self._gathering, until, arrived = True, time.monotonic() + GATHER_S, -1
+        while arrived < len(self._waiting) < self._expected and time.monotonic() < until and not self._closed:
+            arrived = len(self._waiting)
+            self._changed.wait(GATHER_STEP_S)
+        self._gathering, self._expected = False, 0
 
     def _run_units(self, units: list[Unit]) -> None:
         commands = units[0].commands if len(units) == 1 else [c for u in units for c in u.commands]

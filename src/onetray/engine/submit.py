@@ -6,7 +6,7 @@ a key already has a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -372,11 +372,15 @@ def _due_rows(policy: Policy, run_at: int, now: int, held: bool = False) -> Iter
         yield now + int(policy.deadline_s * SECOND), DEADLINE, 0
 
 
-def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) -> list[Verdict] | None:
-    """Run a batch of one plain submit in one statement. Returns None for any other batch, or if the store cannot."""
-    if len(commands) != 1 or not store.takes_one or failpoints.hook is not None:
+def submit_one(
+    store: Store, c: Command, names_ttl_s: float, then: Callable[[Tx, int], object] | None = None
+) -> Verdict | None:
+    """Run one plain submit in one statement, and `then` in its transaction, with the task's key.
+
+    Returns None for any other command, or if the store cannot do so.
+    """
+    if not store.takes_one or failpoints.hook is not None or (then is not None and not store.takes_more_with_one):
         return None
-    c = commands[0]
     if type(c) is not Submit or c.delay_s is not None or c.run_at is not None:
         return None
     if c.idempotency_key is not None or c.unique_key is not None or c.labels or c.alias is not None:
@@ -391,5 +395,5 @@ def submit_one(store: Store, commands: Sequence[Command], names_ttl_s: float) ->
     shared = {"ns": numbers.ns, "correlation_id": c.correlation_id, "trace": c.trace}
     task = {"id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None, "idempotency_key": None}
     event = {"actor": actor(c.actor, c.actor_name), "cause": c.cause}
-    store.submit_one({**numbers._asdict(), **shared, **_NEW_TASK, **task}, {**shared, **_NEW_EVENT, **event})
-    return [Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))]
+    store.submit_one({**numbers._asdict(), **shared, **_NEW_TASK, **task}, {**shared, **_NEW_EVENT, **event}, then)
+    return Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))

@@ -75,25 +75,27 @@ class FileListener:
         receiver, datagrams = self._receiver(), list[str]()
         # Kept while there is no waiter, to notice a commit between a waiter's last read and its wait.
         counter: int | None = None
-        read_at = float("-inf")
-        is_explained = is_unexplained = False
+        read_at = notified_at = float("-inf")
+        is_unexplained = False
         try:
             while not self._stopping.is_set():
                 has_waiters.wait()
                 new = [work for work in (parse_new_work(text, self._sender) for text in datagrams) if work is not None]
                 if new:
-                    is_explained = True
+                    notified_at = time.monotonic()
                     on_commit(self._named(_sum(new)))
                 # Not right after a datagram: the read would delay the claim of the waiter that was woken for it.
                 if not new or time.monotonic() - read_at > POLL_FILE_WITH_MULTICAST_S:
                     before, counter, read_at = counter, self._read_counter(counter), time.monotonic()
+                    # A datagram may arrive before its commit: the counter may change only after the next read.
+                    is_explained = read_at - notified_at < 2 * POLL_FILE_WITH_MULTICAST_S
                     is_new = counter != before and not is_explained
                     # Commits before the first read of the counter were missed.
                     if before is None or (is_unexplained and not is_explained) or (is_new and receiver is None):
                         on_commit(everywhere())
                         is_new = False
                     # The writer may be about to send a datagram. Without one by the next read, assume work anywhere.
-                    is_explained, is_unexplained = False, is_new
+                    is_unexplained = is_new
                 if receiver is None:
                     self._stopping.wait(POLL_FILE_S)
                 else:

@@ -25,7 +25,7 @@ SOON_US = 1_000_000
 class NewWork(Generic[Q]):
     """New work by queue. A store identifies queues by their keys, the rest of the program by their names."""
 
-    __slots__ = ("anywhere", "counted", "due_at", "uncounted")
+    __slots__ = ("announced", "anywhere", "counted", "due_at", "uncounted")
 
     def __init__(
         self, counted: Mapping[Q, int] | None = None, uncounted: Iterable[Q] = (), anywhere: bool = False,
@@ -39,6 +39,8 @@ class NewWork(Generic[Q]):
         """Whether there may be work in any queue."""
         self.due_at = due_at
         """When a janitor has to handle the first of the new due rows, in the database's time. None: none is soon."""
+        self.announced = False
+        """Whether other processes were notified of it before the commit."""
 
     def __bool__(self) -> bool:
         return bool(self.anywhere or self.counted or self.uncounted or self.due_at is not None)

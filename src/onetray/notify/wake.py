@@ -38,6 +38,9 @@ from onetray.notify.waiters import Group, ThreadWaiter, Waiter, WaitingLines
 logger = logging.getLogger("onetray.wake")
 
 NOTIFY_EVERY_S = 0.01
+NOTIFY_LATER_S = 0.004
+"""How long other processes may wait to be notified of a claim, or of a commit whose work was announced: a thread that
+sends this at once, or receives it, delays the handler that is about to begin by a tenth of a millisecond."""
 POLL_S = 1.0
 POLL_WITHOUT_LISTENER_S = 0.2
 MAX_WANTED_QUEUES = 100
@@ -51,6 +54,7 @@ class WakeSource(Protocol):
     notifies_others: bool
     notify_every_s: float
     on_commit: list[Callable[[NewWork[int], bool], None]]
+    before_commit: list[Callable[[NewWork[int]], None]]
 
     def notify_others(self, work: NewWork[int]) -> None: ...
 
@@ -81,7 +85,8 @@ class Wake:
         self._notified_at = float("-inf")
         self._has_waiters, self._has_work_waiters = threading.Event(), threading.Event()
         self._wanted_queues: set[Queue] = set()
-        self._has_unsent_commit = threading.Event()
+        self._has_unsent_commit, self._is_urgent = threading.Event(), threading.Event()
+        self._of_thread = threading.local()
         self._stopping = threading.Event()
         self._listener: Listener | None = None
         self._work_listener: WorkListener | None = None
@@ -90,6 +95,7 @@ class Wake:
         """Called with the time of a row that is due soon, after a commit of any process. They must be quick."""
         self._listens = self._listens_for_work = self._listens_for_commits = self._notifies_others = False
         store.on_commit.append(self.committed)
+        store.before_commit.append(self.committing)
 
     @property
     def poll_s(self) -> float:
@@ -98,17 +104,52 @@ class Wake:
         is_connected = bool(listeners) and all(listener.is_connected for listener in listeners)
         return POLL_S if self._store.single_process or is_connected else POLL_WITHOUT_LISTENER_S
 
+    def committing(self, work: NewWork[int]) -> None:
+        """Notify the other processes of work that is about to be committed, if that is cheap.
+
+        They wait for the lock that the transaction still holds, so they find its tasks. Meanwhile their threads wake
+        up, which takes as long as the commit.
+        """
+        if self._store.notifies_others and self._may_notify_at_once():
+            work.announced = self._send(work)
+
     def committed(self, work: NewWork[int], others_know: bool = False) -> None:
-        """Wake this process after a commit of its own, and notify the others soon, unless they know already."""
+        """Wake this process after a commit of its own, and notify the others soon, unless they know already.
+
+        If they know of the work since before the commit, they are notified of the commit: some may wait to read it.
+        """
         self.notify(self._store.named(work) if work else None)
         if not self._store.notifies_others or others_know:
             return
-        if work:
+        if work and not work.announced:
             with self._changed:
                 self._unsent_work.add(work)
             if self._notify_at_once():
                 return
             self._has_unsent_work.set()
+            self._is_urgent.set()
+        elif getattr(self._of_thread, "claims", False):
+            self._of_thread.has_committed = True
+            return
+        elif not work.announced:
+            self._is_urgent.set()
+        self._notify_others_soon()
+
+    @contextmanager
+    def claiming(self, urgent: bool = False) -> Iterator[None]:
+        """While a thread claims tasks and hands them over, its commits notify no other process. They do so afterwards,
+        at once if they are urgent."""
+        self._of_thread.claims, self._of_thread.has_committed = True, False
+        try:
+            yield
+        finally:
+            self._of_thread.claims = False
+            if self._of_thread.has_committed:
+                if urgent:
+                    self._is_urgent.set()
+                self._notify_others_soon()
+
+    def _notify_others_soon(self) -> None:
         if not self._has_unsent_commit.is_set():
             self._has_unsent_commit.set()
             if not self._notifies_others:
@@ -119,21 +160,27 @@ class Wake:
 
         A thread of its own for it costs a pickup a tenth of a millisecond, and more in a program that is busy.
         """
-        if self._store.notify_every_s or time.monotonic() - self._notified_at < NOTIFY_EVERY_S:
-            return False
-        return self._send_unsent_work()
+        return self._may_notify_at_once() and self._send_unsent_work()
+
+    def _may_notify_at_once(self) -> bool:
+        return not self._store.notify_every_s and time.monotonic() - self._notified_at >= NOTIFY_EVERY_S
 
     def _send_unsent_work(self) -> bool:
+        with self._changed:
+            work, self._unsent_work = self._unsent_work, NewWork()
+        if self._send(work):
+            return True
+        with self._changed:
+            self._unsent_work.add(work)
+        return False
+
+    def _send(self, work: NewWork[int]) -> bool:
         with self._sending:
-            with self._changed:
-                work, self._unsent_work = self._unsent_work, NewWork()
             self._notified_at = time.monotonic()
             try:
                 self._store.notify_others(work)
             except Exception as e:
                 logger.debug("cannot notify the other processes: %s", e)
-                with self._changed:
-                    self._unsent_work.add(work)
                 return False
         return True
 
@@ -276,6 +323,7 @@ class Wake:
         for waiter in waiters:
             waiter.call()
         self._store.on_commit.remove(self.committed)
+        self._store.before_commit.remove(self.committing)
         self._stopping.set()
         for listener in (self._listener, self._work_listener):
             if listener is not None:
@@ -283,6 +331,7 @@ class Wake:
         self._has_waiters.set()
         self._has_work_waiters.set()
         self._has_unsent_commit.set()
+        self._is_urgent.set()
         self._has_unsent_work.set()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -354,7 +403,9 @@ class Wake:
         """Notify the other processes, once for all commits since the last time."""
         while not self._stopping.is_set():
             self._has_unsent_commit.wait()
+            self._is_urgent.wait(NOTIFY_LATER_S)
             # Cleared before the work is read: the next round sends later commits.
+            self._is_urgent.clear()
             self._has_unsent_commit.clear()
             self._has_unsent_work.clear()
             if not self._send_unsent_work():

@@ -40,6 +40,7 @@ class RemoteSource:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
+        self.before_commit: list[Callable[[NewWork[int]], None]] = []
 
     def notify_others(self, work: NewWork[int]) -> None:
         """Does nothing: the server notifies its other clients."""

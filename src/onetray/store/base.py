@@ -228,6 +228,8 @@ class Store(ABC):
     """Whether no other process can write to this database."""
     takes_one = False
     """Whether `submit_one` is the fastest way to write a single task."""
+    takes_more_with_one = False
+    """Whether `submit_one` can run more in its transaction."""
     notifies_others = False
     """Whether this process has to notify others of its commits."""
     notify_every_s = 0.0
@@ -240,6 +242,9 @@ class Store(ABC):
         self.on_commit: list[Callable[[NewWork[int], bool], None]] = []
         """Called after each commit that wakes waiting code, with the new work, and whether other processes were
         notified already. They must be quick and must not raise."""
+        self.before_commit: list[Callable[[NewWork[int]], None]] = []
+        """Called just before a commit that adds work, where other processes that claim wait for its end. They must be
+        quick and must not raise."""
         self.sender = uuid4().hex[:8]
         """Identifies this store in its notifications, so that its own listener can ignore them."""
         self.outage = Outage()
@@ -268,10 +273,10 @@ class Store(ABC):
     def is_closed(self) -> bool: ...
 
     @abstractmethod
-    def submit_one(self, task: Columns, event: Columns) -> None:
+    def submit_one(self, task: Columns, event: Columns, then: Callable[[Tx, int], object] | None = None) -> None:
         """Write and commit one new task that is claimable at once, with its ready row and its event.
 
-        The store fills in keys and times.
+        The store fills in keys and times. If it takes more with one, it runs `then` before the commit, with the key.
         """
 
     def borrow(self, connection: object) -> ForeignTransaction:

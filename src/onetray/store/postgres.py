@@ -19,7 +19,7 @@ from onetray.domain.clock import Clock
 from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.base import Columns, Rows, Store, Tx
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
 from onetray.store.feed_barrier import Barrier
 from onetray.store.low_water import LowWater
@@ -246,7 +246,8 @@ class PostgresStore(Store):
     def is_closed(self) -> bool:
         return self._pool.closed
 
-    def submit_one(self, task: Columns, event: Columns) -> None:
+    def submit_one(self, task: Columns, event: Columns, then: Callable[[Tx, int], object] | None = None) -> None:
+        assert then is None
         submit_one_postgres(self, task, event)
 
     def entered(self, queue: int, rank: int, task: int) -> None:

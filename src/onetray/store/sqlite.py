@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -26,11 +25,12 @@ from onetray.notify.base import FileListener
 from onetray.notify.multicast import MulticastSender
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
-from onetray.store.base import Columns, Rows, Store
+from onetray.store.base import Columns, Rows, Store, Tx
 from onetray.store.database_time import DatabaseTime
 from onetray.store.open_file import OpenFile, network_filesystem, require_folder
 from onetray.store.schema import copy_migrated, known_version, migration, migrations
 from onetray.store.sql_template import SQLITE
+from onetray.store.sqlite_connection import close, prepare, roll_back
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
 
 END_OF_LOG = """
@@ -48,7 +48,6 @@ PRAGMAS = (
     # Longer intervals were measured without gain.
     "wal_autocheckpoint = 1000",
 )
-BUSY_S = 30.0
 INTEGRITY_STEPS, INTEGRITY_LINES = 10_000, 1_000
 """How many steps of SQLite's machine pass between two looks at the clock, and how many problems are listed."""
 OF_ROWS = ("CHECK constraint failed", "NULL value")
@@ -61,7 +60,7 @@ _memory_names = itertools.count()
 class SqliteStore(Store):
     dialect = SQLITE
     writers = 1
-    takes_one = True
+    takes_one = takes_more_with_one = True
 
     def __init__(
         self, url: str, clock: Clock | None = None, *, create: bool = True, clock_skew_s: float | None = None
@@ -104,9 +103,7 @@ class SqliteStore(Store):
         self.check_file()
         try:
             connection = apsw.Connection(self._name, flags=flags, statementcachesize=200)
-            connection.set_busy_handler(_busy_handler())
-            for pragma in PRAGMAS:
-                _execute_when_free(connection, f"PRAGMA {pragma}")
+            prepare(connection, PRAGMAS)
         except apsw.Error as e:
             raise StoreError(f"cannot open the database at {self._name}: {e}", path=self._name) from e
         if connection.readonly("main"):
@@ -149,6 +146,8 @@ class SqliteStore(Store):
                 has_events = tx.last_event != self.last_event
                 if has_events:
                     tx.write_last_event()
+                if tx.work and tx.wakes and not tx.work.announced:
+                    self._announce(tx.work)
                 failpoints.hit("committing")
                 # As late as possible: if the file is removed after this, all earlier commits are removed with it, too.
                 if self._file is not None:
@@ -158,23 +157,27 @@ class SqliteStore(Store):
                     self.last_event, self._newest = tx.last_event, tx.now
                 self._data_version = connection.data_version()
             except (apsw.CorruptError, apsw.NotADBError) as e:
-                _roll_back(connection)
+                roll_back(connection)
                 raise self._overwritten(str(e)) from e
             except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as e:
-                _roll_back(connection)
+                roll_back(connection)
                 if isinstance(e, apsw.IOError) and self._file is not None:
                     # A copy over the file may have truncated it.
                     with suppress(apsw.Error):
                         self._file.check_in(connection)
                 raise Unavailable(f"cannot write to the database: {e}") from e
             except BaseException:
-                _roll_back(connection)
+                roll_back(connection)
                 raise
             finally:
                 self._local.writing = False
         failpoints.hit("committed")
         if tx.wakes:
             self.run_commit_hooks(tx.work)
+
+    def _announce(self, work: NewWork[int]) -> None:
+        for hook in self.before_commit:
+            hook(work)
 
     def _read_end_of_log(self, connection: apsw.Connection) -> None:
         """Read the newest event's id and time. A lower id than before means a database restored in place."""
@@ -198,9 +201,15 @@ class SqliteStore(Store):
             path=self._name,
         )
 
-    def submit_one(self, task: Columns, event: Columns) -> None:
+    def submit_one(self, task: Columns, event: Columns, then: Callable[[Tx, int], object] | None = None) -> None:
         with self.transaction() as tx:
-            tx.insert_task(task, event)
+            tx.work.count(task["queue"], 1)
+            if then is None:
+                # Not only before the commit: whoever waits for work is awake sooner.
+                self._announce(tx.work)
+                tx.insert_task(task, event)
+            else:
+                then(tx, tx.insert_task(task, event))
 
     def read(self, name: str, /, **params: Any) -> Rows:
         statement = self.statements.by_name[name]
@@ -313,10 +322,10 @@ class SqliteStore(Store):
                     self._file.note_sides()
                     self._file.forget_schema()
             except apsw.Error as e:
-                _roll_back(self._writer)
+                roll_back(self._writer)
                 raise StoreError(f"cannot set up the database at {self._name}: {e}", path=self._name) from e
             except BaseException:
-                _roll_back(self._writer)
+                roll_back(self._writer)
                 raise
         return is_new
 
@@ -358,7 +367,7 @@ class SqliteStore(Store):
                 if self._multicast is not None:
                     self._multicast.close()
                 for connection in reversed(self._all):
-                    _close(connection)
+                    close(connection)
 
 
 def _number(connection: apsw.Connection, sql: str) -> int:
@@ -371,52 +380,6 @@ def _end_of_log(connection: apsw.Connection) -> tuple[int, int]:
     """The id of the newest event, and its time, or that of the newest one that is left."""
     rows: list[Any] = connection.execute(END_OF_LOG).fetchall()
     return rows[0] if rows else (0, 0)
-
-
-def _roll_back(connection: apsw.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def _close(connection: apsw.Connection) -> None:
-    """Close a connection. If another thread is reading from it, interrupt that read and wait for its end."""
-    until = time.monotonic() + 5.0
-    while True:
-        try:
-            connection.close(True)
-            return
-        except apsw.ThreadingViolationError:
-            if time.monotonic() > until:
-                raise
-            connection.interrupt()
-            time.sleep(0.001)
-
-
-def _execute_when_free(connection: apsw.Connection, sql: str) -> None:
-    """Retry a statement while the database is locked: SQLite calls no busy handler when a new file changes to WAL."""
-    until = time.monotonic() + BUSY_S
-    while True:
-        try:
-            connection.execute(sql).fetchall()
-            return
-        except apsw.BusyError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(random.uniform(0.001, 0.01))
-
-
-def _busy_handler() -> Any:
-    """Wait for the lock in short random steps: SQLite's own steps grow to 100 ms and starve some waiters."""
-    began = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal began
-        if tries == 0:
-            began = time.monotonic()
-        time.sleep(random.uniform(0.0005, 0.005))
-        return time.monotonic() - began < BUSY_S
-
-    return wait
 
 
 def _path(url: str) -> str | None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SHORT_BYTES = 4_096
 """How long the texts of a task may be to be read with those of other tasks, in one value."""
 _TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready"))
+SINGLE = {name: single_row(name, SQLITE).sql for name in ("insert_lease", "delete_ready", "insert_ready")}
+"""The statements of a claim for a batch of one row, whose values are parameters: no JSON is made and parsed for it."""
 
 
 class SqliteTx:
@@ -62,21 +64,26 @@ class SqliteTx:
     query_later = query
 
     def batch(self, name: str, columns: Columns, /, **params: Any) -> Rows:
-        statement = self._statements.for_batch(name, columns)
         self.wakes |= name in WAKING
         count_statement(self.work, name, columns)
+        if name in SINGLE and len(columns["key"]) == 1:
+            self._connection.execute(SINGLE[name], _only_row(columns))
+            return []
+        statement = self._statements.for_batch(name, columns)
         if name == "insert_due":
             count_due(self.work, columns["at"], self.now)
         params = {"now": self._now, **params, **columns}
         return statement.rows(self._connection.execute(statement.sql, with_batch(statement, params)).fetchall())
 
     def move(self, hops: tuple[Transition, ...], columns: Columns, held: bool = False) -> None:
-        move = self._statements.move(hops, columns, held)
+        is_single = len(columns["key"]) == 1
+        move = self._statements.move(hops, _only_row(columns) if is_single else columns, held)
         self.wakes = True
         for size, part in slices_of(columns, len(columns["key"]), BLOCK // len(hops)):
             event = self._new_events(size * len(hops))
             failpoints.hit("moving")
-            self._connection.execute(move.sql, with_batch(move, {**part, "event": event, "size": size}))
+            params = {**(_only_row(part) if is_single else part), "event": event, "size": size}
+            self._connection.execute(move.sql, params if is_single else with_batch(move, params))
             changed = self._connection.changes()
             if changed != size:
                 raise GuardFailed(f"{move.name} changed {changed} rows instead of {size}")
@@ -178,8 +185,11 @@ class SqliteTx:
             self.batch(statement, part, event=event)
             self._record(event, rows_of(its_events))
 
-    def insert_task(self, task: Columns, event: Columns) -> None:
-        """Write one task that is claimable at once, without a batch: parsing JSON takes longer than writing a row."""
+    def insert_task(self, task: Columns, event: Columns) -> int:
+        """Write one task that is claimable at once, without a batch: parsing JSON takes longer than writing a row.
+
+        Returns its key. The caller counts it as new work.
+        """
         (key,), now = self.new_keys(1), self._now
         row = {**task, "key": key, "job": key, "created_at": now, "updated_at": now, "run_at": now}
         row["rank"], row["event"] = -row["priority"], self._new_events(1)
@@ -187,7 +197,7 @@ class SqliteTx:
         self._connection.execute(_READY, row)
         self.write_batch(row["event"], encode_batch({**event, "entity": [key], "job": None, "ts": now}), [])
         self.wakes = True
-        self.work.count(row["queue"], 1)
+        return key
 
     def note(self, statement: str, columns: Columns) -> None:
         size = len(columns["key"])
@@ -272,6 +282,11 @@ class SqliteSnapshot:
 
 def sha256_hex(*text: Any) -> str | None:
     return None if text[0] is None else hashlib.sha256(text[0].encode()).hexdigest()
+
+
+def _only_row(columns: Columns) -> dict[str, Any]:
+    """The values of a batch of one row."""
+    return {name: values[0] if isinstance(values, list) else values for name, values in columns.items()}
 
 
 def bind_sqlite(statement: Statement, params: dict[str, Any]) -> dict[str, Any]:

@@ -247,7 +247,8 @@ class Claimer:
                 claim = self._claim_of(source.queue, limit, str(uuid4()))
                 claim.limited_limit = min(limit, startable)
                 try:
-                    claimed_count = self._claim_with(claim)
+                    with self._engine.wake.claiming():
+                        claimed_count = self._claim_with(claim)
                 finally:
                     self._return_reserved(source.queue, limit)
                 if self._waiter.queue == (self._namespace, source.queue):

@@ -95,6 +95,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "position": "instr",
         "clock": ":now",
         "json_object": "json_group_object",
+        "json_pairs": "json_group_array(json_array(f.rank, f.task))",
         "for_update": "",
         "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
@@ -155,6 +156,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "greatest": "greatest",
         "position": "strpos",
         "json_object": "json_object_agg",
+        "json_pairs": "json_agg(json_build_array(f.rank, f.task))",
         # In doubles, which are exact to the microsecond: arithmetic on numeric costs as much as a row lock.
         "clock": "coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)",
         "for_update": "FOR UPDATE",
@@ -221,7 +223,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r "
         "JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED",
         "blocked_by_each": "FROM {each_limited} CROSS JOIN LATERAL ("
-        "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn FROM onetray.lane AS x "
+        "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn, x.value, x.weight FROM onetray.lane AS x "
         "WHERE x.state = 2 AND x.blocked_on = i.value "
         "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n {skip_locked_x}) AS l",
         "skip_locked_x": "FOR NO KEY UPDATE OF x SKIP LOCKED",

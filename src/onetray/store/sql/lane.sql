@@ -96,7 +96,7 @@ SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM on
 -- name: lock_blocked_lanes
 -- row: BlockedLaneRow
 -- The first lanes that each of these counters blocks.
-SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on {blocked_by_each}
+SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on, l.value, l.weight {blocked_by_each}
 
 -- name: still_blocked
 SELECT DISTINCT l.blocked_on FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on {in:keys:bigint}
@@ -113,6 +113,16 @@ UPDATE onetray.lane SET state = 1, blocked_on = NULL, blocked_at = NULL WHERE st
 -- row: ClaimedRow
 -- The first tasks of each lane.
 {claimable_of_lanes}
+
+-- name: first_keys_of_lanes
+-- The ranks and keys of the first tasks of each lane: one JSON object of texts, which are JSON.
+SELECT {json_object}(i.value, CAST((SELECT {json_pairs} FROM (SELECT r.rank, r.task FROM onetray.ready AS r
+    WHERE r.queue = -i.value ORDER BY r.queue, r.rank, r.task LIMIT :limit) AS f) AS text)) FROM {ids:lanes:integer}
+
+-- name: claim_tasks
+-- row: ClaimedRow
+-- By their keys: the rank of a ready row is that of its task.
+SELECT -t.priority AS rank, {rest_of_claimable} FROM {ids:keys:bigint} JOIN onetray.task AS t ON t.key = i.value
 
 -- name: heads_of_lanes
 -- row: LaneHeadRow

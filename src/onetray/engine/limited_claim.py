@@ -396,10 +396,11 @@ class LimitedClaim:
 
     def _take(self, counters: list[SlotCounter], kind: int) -> bool:
         """Take a slot of each counter for a task of this kind, if all have one."""
-        full = [counter for counter in counters if counter.free <= 0]
-        for counter in full:
-            counter.turned_away = True
-        if full or self._most.get(kind, 0) <= 0 or (counters and self._limited_left <= 0):
+        has_all = True
+        for counter in counters:
+            if counter.free <= 0:
+                counter.turned_away, has_all = True, False
+        if not has_all or self._most.get(kind, 0) <= 0 or (counters and self._limited_left <= 0):
             return False
         for counter in counters:
             counter.take(1)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SHORT_BYTES = 4_096
 """How long the texts of a task may be to be read with those of other tasks, in one value."""
+FEW = 2_000
+"""How many rows a query may find at most to be made once for keys with different limits."""
 _TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready"))
 
 
@@ -154,7 +156,9 @@ class SqliteTx:
         # The keys of too many tasks first: SQLite knows no limit for each lane, and a statement for each costs more.
         ((found,),) = self.query("first_keys_of_lanes", lanes=list(limits), limit=max(limits.values()))
         lanes: dict[str, str] = orjson.loads(found)
-        keys = [task for lane, tasks in lanes.items() for _, task in sorted(orjson.loads(tasks))[: limits[int(lane)]]]
+        first = (sorted(orjson.loads(tasks))[: limits[int(lane)]] for lane, tasks in lanes.items())
+        # Sorted: tasks of several lanes that came in together stand on the same pages.
+        keys = sorted(task for tasks in first for _, task in tasks)
         rows = self._claimable("claim_tasks", {"keys": orjson.dumps(keys).decode()})
         self.not_before(max((row.seen_at for row in rows), default=0))
         return rows
@@ -231,8 +235,14 @@ class SqliteTx:
 
 
 def in_classes(limits: Mapping[int, int]) -> list[tuple[int, list[int]]]:
-    """The keys with similar limits, together, under a limit that is at most twice as high: a power of two."""
+    """The keys with similar limits, together, under a limit that is at most twice as high: a power of two.
+
+    All together if that costs little.
+    """
     groups: dict[int, list[int]] = {}
+    most = max(limits.values(), default=0)
+    if most * len(limits) <= FEW:
+        return [(most, list(limits))] if limits else []
     for key, limit in limits.items():
         groups.setdefault(1 << (limit - 1).bit_length(), []).append(key)
     return list(groups.items())

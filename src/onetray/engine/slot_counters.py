@@ -75,8 +75,9 @@ class SlotCounter:
         if self.turned_away and self.is_full:
             if not self.rule.path and queue not in waiters:
                 row = row._replace(waiters=orjson.dumps(sorted([*waiters, queue])).decode())
-            if self._rate is not None and self.rule.most and row.due_at is None:
-                at = self._rate.next_start_at() or tx.now
+            at = self._rate.next_start_at() or tx.now if self._rate is not None and self.rule.most else None
+            # There may be a due row already, and a later one if the rate was slower then.
+            if at is not None and (row.due_at is None or at < row.due_at):
                 tx.batch("insert_due", {"at": [at], "key": [row.key], "what": [OPEN_LIMIT], "fence": [0]})
                 row = row._replace(due_at=at)
         return None if row == self._was else row

@@ -149,8 +149,8 @@ WORDS: dict[str, dict[str, Word]] = {
         "FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value "
         "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT :limit)",
         "skip_locked_x": "",
-        # Ready tasks: of the lane l; of the queue q and a kind; of a queue and a kind that i lists. CROSS JOIN keeps the
-        # order of the tables: else SQLite may read all ready tasks of the queue.
+        # Ready tasks: of the lane l; of the queue q and a kind; of a queue and a kind that i lists. CROSS JOIN keeps
+        # the order of the tables: else SQLite may read all ready tasks of the queue.
         "ready_of_l": "CROSS JOIN onetray.ready AS r ON r.queue = -l.key",
         "ready_of_kind": "CROSS JOIN onetray.ready AS r ON r.queue = q.key AND r.kind = :kind",
         "ready_of_full_queue": "CROSS JOIN onetray.ready AS r ON r.queue = i.value",

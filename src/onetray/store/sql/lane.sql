@@ -151,11 +151,18 @@ UPDATE onetray.lane SET retired_at = :at WHERE key {in:keys:integer} AND state =
 -- name: delete_lanes
 DELETE FROM onetray.lane WHERE key {in:keys:integer} AND state = 0 AND retired_at <= :before RETURNING ns, kind
 
+-- name: lock_idle_buckets
+-- Counters of values that no task has. Skips those that a claim has locked: it may be about to take a slot.
+SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
+WHERE r.kind {in:kinds:integer} AND {is_idle_k} LIMIT :limit {skip_locked_k}
+
+-- word: is_idle_k
+r.path <> '' AND k.running = 0 AND k.due_at IS NULL AND (k.starts = '[]' OR k.next_at < :now - r.period)
+    AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
+
 -- name: delete_idle_buckets
--- Counters of values that no task has. One that is needed again is added again.
+-- After they are locked: a claim may have changed them, or blocked a lane, since lock_idle_buckets has looked. One that is
+-- needed again is added again.
 DELETE FROM onetray.limit_bucket WHERE key IN (
     SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
-    WHERE r.kind {in:kinds:integer} AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL
-        AND (k.starts = '[]' OR k.next_at < :now - r.period)
-        AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
-    LIMIT :limit)
+    WHERE k.key {in:keys:bigint} AND {is_idle_k})

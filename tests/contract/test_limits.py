@@ -412,3 +412,22 @@ def test_long_values_of_several_keys_are_refused_before_they_are_too_long_for_an
     with pytest.raises(InvalidInput, match="together"):
         engine.submit("mail", too_long)
     assert len(claim(engine)) == 1
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_slot_that_another_queue_does_not_take_is_not_lost(
+    engine: Engine, clock: VirtualClock, is_paused: bool
+) -> None:
+    per_tenant(engine, 1)
+    submit(engine, ["a"])
+    (held,) = claim(engine)
+    submit(engine, ["a"], queue="other")
+    submit(engine, ["a"])
+    assert claim(engine, queue="other") == claim(engine) == []
+    if is_paused:
+        engine.pause_queue("other")
+    # The lane of the other queue is the first, and no worker serves it.
+    engine.succeed(held)
+    clock.advance(3)
+    engine.do_due()
+    assert tenants(claim(engine)) == ["a"]

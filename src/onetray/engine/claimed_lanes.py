@@ -64,10 +64,9 @@ def _empty(tx: Tx, lanes: list[int]) -> set[int]:
 def _open_others(tx: Tx, lanes: list[LockedLane], counters: list[SlotCounter]) -> None:
     """Open other lanes for slots that the lanes of this claim did not need."""
     unused = [counter for lane in lanes if lane.is_drained for counter in lane.counters]
-    if tx.skips_locked:
-        # Other transactions may have locked lanes that wait for freed slots.
-        unused += [counter for counter in counters if counter.freed]
-    free = {counter.row.key: counter.free for counter in unused if counter.free > 0 and counter.rule.path}
+    # Lanes may wait for freed slots that this claim has not found, or may not serve.
+    unused += [counter for counter in counters if counter.freed]
+    free = {counter.row.key: counter.unused for counter in unused if not counter.is_full and counter.rule.path}
     waiting = [key for (key,) in tx.query("still_blocked", keys=sorted(free))] if free else []
     if waiting:
         open_blocked(tx, {key: free[key] for key in waiting})

@@ -41,8 +41,13 @@ class SlotCounter:
         return self.rule.what == CONCURRENCY
 
     @property
+    def unused(self) -> int:
+        """How many slots it has, for this claim or for others."""
+        return self.free + self._reserved
+
+    @property
     def is_full(self) -> bool:
-        return self.free + self._reserved <= 0
+        return self.unused <= 0
 
     def reserve(self, number: int) -> bool:
         """Leave so many free slots to other queues, whose tasks have waited for them. Returns whether there are any."""

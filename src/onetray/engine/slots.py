@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import orjson
 
 from onetray import failpoints
+from onetray.domain.clock import SECOND
 from onetray.store.base import Columns, Tx, in_rows
 from onetray.store.limit_rows import BlockedLaneRow, BucketRow, LaneEntryRow
 from onetray.store.rows import TaskRow
@@ -178,15 +179,21 @@ def write_buckets(tx: Tx, buckets: list[BucketRow]) -> None:
 def open_blocked(tx: Tx, free: Mapping[int, int]) -> list[BlockedLaneRow]:
     """Open lanes that wait for these locked counters: at most so many of each.
 
-    A lane that another transaction has locked is left to the janitor: who holds a counter waits for no lane.
+    A lane that another transaction has locked is left to the janitor: who holds a counter waits for no lane. So are, for
+    a while, lanes beyond that number: if nobody serves those that are open, others must not wait for ever.
     """
     found = tx.lock_blocked_lanes({key: min(number, STEP) for key, number in free.items()})
     opened = Counter(lane.blocked_on for lane in found)
     open_locked(tx, found, free)
-    unsure = [key for key, number in free.items() if opened[key] < min(number, STEP)]
-    left = [key for (key,) in tx.query("still_blocked", keys=sorted(unsure))] if unsure and tx.skips_locked else []
+    unsure = {key for key, number in free.items() if opened[key] < number} if tx.skips_locked else set()
+    # The claims of a lane that is open now need not come: its queue may be paused, or have no worker.
+    served = {key for key, number in free.items() if opened[key] == number}
+    left = {key for (key,) in tx.query("still_blocked", keys=sorted(unsure | served))} if unsure or served else set()
+    later = (tx.now // SECOND + 2) * SECOND
     if left:
-        tx.batch("insert_due", {"at": tx.now, "key": left, "what": OPEN_LIMIT, "fence": 0})
+        keys = sorted(left)
+        at = [tx.now if key in unsure else later for key in keys]
+        tx.batch("insert_due", {"at": at, "key": keys, "what": OPEN_LIMIT, "fence": 0})
     return found
 
 

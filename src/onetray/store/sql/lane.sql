@@ -99,7 +99,8 @@ SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM on
 SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on, l.value, l.weight {blocked_by_each}
 
 -- name: still_blocked
-SELECT DISTINCT l.blocked_on FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on {in:keys:bigint}
+SELECT i.value FROM {ids:keys:bigint}
+WHERE EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = i.value)
 
 -- name: blocked_of_rule
 SELECT l.blocked_on, l.key FROM onetray.limit_bucket AS k JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = k.key

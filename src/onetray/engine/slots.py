@@ -179,8 +179,8 @@ def write_buckets(tx: Tx, buckets: list[BucketRow]) -> None:
 def open_blocked(tx: Tx, free: Mapping[int, int]) -> list[BlockedLaneRow]:
     """Open lanes that wait for these locked counters: at most so many of each.
 
-    A lane that another transaction has locked is left to the janitor: who holds a counter waits for no lane. So are, for
-    a while, lanes beyond that number: if nobody serves those that are open, others must not wait for ever.
+    A lane that another transaction has locked is left to the janitor: who holds a counter waits for no lane. So are
+    lanes beyond that number, a second later: if nobody serves those that are open, others must not wait for ever.
     """
     found = tx.lock_blocked_lanes({key: min(number, STEP) for key, number in free.items()})
     opened = Counter(lane.blocked_on for lane in found)

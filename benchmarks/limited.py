@@ -30,12 +30,15 @@ PLAIN, BEFORE = "plain", "before"
 VARIANTS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     "concurrency_key": {"concurrency": [{"most": 20, "key": "tenant"}]},
+    "concurrency_key_10": {"concurrency": [{"most": 10, "key": "tenant"}]},
+    "concurrency_key_1": {"concurrency": [{"most": 1, "key": "tenant"}]},
     "concurrency_kind": {"concurrency": 1_000},
     "rate": {"rate": "1000000/s"},
     "fair": {"fair_by": "tenant"},
     BEFORE: {},
 }
-"""The rules of the task. There are 50 tenants; the limits are as large as what one worker runs at once, or larger."""
+"""The rules of the task. There are 50 tenants; the limits are as large as what one worker runs at once, or larger, but
+for 1 at once for each tenant."""
 RULES = "ONETRAY_BENCH_RULES"
 BATCH, SLICE = 100, 1_000
 HELD_BACK = "held_back"

@@ -1505,11 +1505,12 @@ SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM on
 SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM onetray.lane AS l WHERE l.key = ANY(:keys::integer[]) AND l.state = 1 ORDER BY l.key FOR NO KEY UPDATE OF l SKIP LOCKED;
 
 -- name: lock_blocked_lanes
--- row: BlockedLaneRow(key, queue, kind, fair, rank, turn, blocked_on)
-SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on FROM unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n) CROSS JOIN LATERAL (SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n FOR NO KEY UPDATE OF x SKIP LOCKED) AS l;
+-- row: BlockedLaneRow(key, queue, kind, fair, rank, turn, blocked_on, value, weight)
+SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on, l.value, l.weight FROM unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n) CROSS JOIN LATERAL (SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn, x.value, x.weight FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n FOR NO KEY UPDATE OF x SKIP LOCKED) AS l;
 
 -- name: still_blocked
-SELECT DISTINCT l.blocked_on FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = ANY(:keys::bigint[]);
+SELECT i.value FROM unnest(:keys::bigint[]) AS i(value)
+WHERE EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = i.value);
 
 -- name: blocked_of_rule
 SELECT l.blocked_on, l.key FROM onetray.limit_bucket AS k JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = k.key
@@ -1522,6 +1523,15 @@ UPDATE onetray.lane SET state = 1, blocked_on = NULL, blocked_at = NULL WHERE st
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
     t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n) CROSS JOIN LATERAL (SELECT x.rank, x.task FROM onetray.ready AS x WHERE x.queue = CAST(-i.value AS integer) ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED;
+
+-- name: first_keys_of_lanes
+SELECT json_object_agg(i.value, CAST((SELECT json_agg(json_build_array(f.rank, f.task)) FROM (SELECT r.rank, r.task FROM onetray.ready AS r
+    WHERE r.queue = -i.value ORDER BY r.queue, r.rank, r.task LIMIT :limit) AS f) AS text)) FROM unnest(:lanes::integer[]) AS i(value);
+
+-- name: claim_tasks
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
+SELECT -t.priority AS rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM unnest(:keys::bigint[]) AS i(value) JOIN onetray.task AS t ON t.key = i.value;
 
 -- name: heads_of_lanes
 -- row: LaneHeadRow(key, rank, task)
@@ -1549,13 +1559,16 @@ UPDATE onetray.lane SET retired_at = :at WHERE key = ANY(:keys::integer[]) AND s
 -- name: delete_lanes
 DELETE FROM onetray.lane WHERE key = ANY(:keys::integer[]) AND state = 0 AND retired_at <= :before RETURNING ns, kind;
 
+-- name: lock_idle_buckets
+SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
+WHERE r.kind = ANY(:kinds::integer[]) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL AND (k.starts = '[]' OR k.next_at < :now - r.period)
+    AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key) LIMIT :limit FOR UPDATE OF k SKIP LOCKED;
+
 -- name: delete_idle_buckets
 DELETE FROM onetray.limit_bucket WHERE key IN (
     SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
-    WHERE r.kind = ANY(:kinds::integer[]) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL
-        AND (k.starts = '[]' OR k.next_at < :now - r.period)
-        AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
-    LIMIT :limit);
+    WHERE k.key = ANY(:keys::bigint[]) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL AND (k.starts = '[]' OR k.next_at < :now - r.period)
+    AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key));
 
 -- name: insert_lease
 INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
@@ -1768,19 +1781,25 @@ WHERE r.ns = :ns AND r.path = '';
 
 -- name: held_back_by_values
 SELECT count(*) FROM (
-    SELECT 1 FROM onetray.limit_bucket AS x JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = x.key
-        JOIN onetray.ready AS r ON r.queue = -l.key
-    WHERE x.rule = :rule LIMIT :most
+    SELECT 1 FROM onetray.limit_bucket AS b JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = b.key CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r
+    WHERE b.rule = :rule LIMIT :most
 ) AS c;
 
--- name: ready_in_scope
+-- name: ready_in_queue
 SELECT count(*) FROM (
-    SELECT 1 FROM onetray.queue AS q JOIN onetray.ready AS r ON r.queue = q.key
-    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR r.kind = :kind)
+    SELECT 1 FROM onetray.ready AS r WHERE r.queue = :queue
     UNION ALL
-    SELECT 1 FROM onetray.queue AS q JOIN onetray.lane AS l ON l.queue = q.key AND l.state <> 0
-        JOIN onetray.ready AS r ON r.queue = -l.key
-    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR l.kind = :kind)
+    SELECT 1 FROM onetray.lane AS l CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r WHERE l.queue = :queue AND l.state <> 0
+    LIMIT :most
+) AS c;
+
+-- name: ready_of_kind
+SELECT count(*) FROM (
+    SELECT 1 FROM onetray.queue AS q CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key AND x.kind = :kind ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r WHERE q.ns = :ns
+    UNION ALL
+    SELECT 1 FROM onetray.queue AS q JOIN onetray.lane AS l ON l.queue = q.key AND l.kind = :kind AND l.state <> 0
+        CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r
+    WHERE q.ns = :ns
     LIMIT :most
 ) AS c;
 
@@ -2534,9 +2553,11 @@ SELECT s.ord, t.key FROM onetray.task AS t JOIN onetray.stage AS s ON s.key = t.
 -- row: QueueDepth(name, paused_at, paused_by, ready, delayed, held, oldest_ready_at, limited)
 SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
     coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at, CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
-        SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND (q.key = ANY(:full_queues::integer[]) OR r.kind = ANY(:full_kinds::integer[]))
+        SELECT 1 FROM unnest(:full_queues::integer[]) AS i(value) CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = i.value ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r WHERE i.value = q.key
         UNION ALL
-        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+        SELECT 1 FROM unnest(:full_kinds::integer[]) AS i(value) CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key AND x.kind = i.value ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r WHERE NOT q.key = ANY(:full_queues::integer[])
+        UNION ALL
+        SELECT 1 FROM onetray.lane AS l CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r
         WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key = ANY(:full_queues::integer[]) OR l.kind = ANY(:full_kinds::integer[])))
         LIMIT :most
     ) AS c) END AS limited
@@ -2892,16 +2913,18 @@ SELECT q.key, q.name, q.paused_at, q.paused_by,
     (SELECT count(*) FROM (
         SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
     ) AS c) + (SELECT count(*) FROM (
-        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key WHERE l.queue = q.key LIMIT :most
+        SELECT 1 FROM onetray.lane AS l CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r WHERE l.queue = q.key AND l.state <> 0 LIMIT :most
     ) AS c) AS ready,
     (SELECT t.run_at FROM onetray.task AS t WHERE t.key = (SELECT min(o.task) FROM (
         SELECT * FROM (SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most) AS p
-        UNION ALL SELECT * FROM (SELECT r.task FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
-            WHERE l.queue = q.key LIMIT :most) AS v
+        UNION ALL SELECT * FROM (SELECT r.task FROM onetray.lane AS l CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r
+            WHERE l.queue = q.key AND l.state <> 0 LIMIT :most) AS v
     ) AS o)) AS oldest_ready_at, CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
-        SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND (q.key = ANY(:full_queues::integer[]) OR r.kind = ANY(:full_kinds::integer[]))
+        SELECT 1 FROM unnest(:full_queues::integer[]) AS i(value) CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = i.value ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r WHERE i.value = q.key
         UNION ALL
-        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+        SELECT 1 FROM unnest(:full_kinds::integer[]) AS i(value) CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key AND x.kind = i.value ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r WHERE NOT q.key = ANY(:full_queues::integer[])
+        UNION ALL
+        SELECT 1 FROM onetray.lane AS l CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r
         WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key = ANY(:full_queues::integer[]) OR l.kind = ANY(:full_kinds::integer[])))
         LIMIT :most
     ) AS c) END AS limited

@@ -1504,11 +1504,12 @@ SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM la
 SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM lane AS l WHERE l.key IN (SELECT value FROM json_each(:keys)) AND l.state = 1 ORDER BY l.key;
 
 -- name: lock_blocked_lanes
--- row: BlockedLaneRow(key, queue, kind, fair, rank, turn, blocked_on)
-SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on FROM json_each(:keys) AS i JOIN lane AS l ON l.key IN (SELECT x.key FROM lane AS x WHERE x.state = 2 AND x.blocked_on = i.value ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT :limit);
+-- row: BlockedLaneRow(key, queue, kind, fair, rank, turn, blocked_on, value, weight)
+SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on, l.value, l.weight FROM json_each(:keys) AS i JOIN lane AS l ON l.key IN (SELECT x.key FROM lane AS x WHERE x.state = 2 AND x.blocked_on = i.value ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT :limit);
 
 -- name: still_blocked
-SELECT DISTINCT l.blocked_on FROM lane AS l WHERE l.state = 2 AND l.blocked_on IN (SELECT value FROM json_each(:keys));
+SELECT i.value FROM json_each(:keys) AS i
+WHERE EXISTS (SELECT 1 FROM lane AS l WHERE l.state = 2 AND l.blocked_on = i.value);
 
 -- name: blocked_of_rule
 SELECT l.blocked_on, l.key FROM limit_bucket AS k JOIN lane AS l ON l.state = 2 AND l.blocked_on = k.key
@@ -1521,6 +1522,15 @@ UPDATE lane SET state = 1, blocked_on = NULL, blocked_at = NULL WHERE state = 2 
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT -t.priority AS rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
     t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, max(:now, t.run_at, t.updated_at) AS seen_at FROM json_each(:keys) AS i JOIN task AS t ON t.key IN (SELECT r.task FROM ready AS r WHERE r.queue = -i.value ORDER BY r.queue, r.rank, r.task LIMIT :limit);
+
+-- name: first_keys_of_lanes
+SELECT json_group_object(i.value, CAST((SELECT json_group_array(json_array(f.rank, f.task)) FROM (SELECT r.rank, r.task FROM ready AS r
+    WHERE r.queue = -i.value ORDER BY r.queue, r.rank, r.task LIMIT :limit) AS f) AS text)) FROM json_each(:lanes) AS i;
+
+-- name: claim_tasks
+-- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
+SELECT -t.priority AS rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, max(:now, t.run_at, t.updated_at) AS seen_at FROM json_each(:keys) AS i JOIN task AS t ON t.key = i.value;
 
 -- name: heads_of_lanes
 -- row: LaneHeadRow(key, rank, task)
@@ -1548,13 +1558,16 @@ UPDATE lane SET retired_at = :at WHERE key IN (SELECT value FROM json_each(:keys
 -- name: delete_lanes
 DELETE FROM lane WHERE key IN (SELECT value FROM json_each(:keys)) AND state = 0 AND retired_at <= :before RETURNING ns, kind;
 
+-- name: lock_idle_buckets
+SELECT k.key FROM limit_rule AS r JOIN limit_bucket AS k ON k.rule = r.key
+WHERE r.kind IN (SELECT value FROM json_each(:kinds)) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL AND (k.starts = '[]' OR k.next_at < :now - r.period)
+    AND NOT EXISTS (SELECT 1 FROM lane AS l WHERE l.state = 2 AND l.blocked_on = k.key) LIMIT :limit;
+
 -- name: delete_idle_buckets
 DELETE FROM limit_bucket WHERE key IN (
     SELECT k.key FROM limit_rule AS r JOIN limit_bucket AS k ON k.rule = r.key
-    WHERE r.kind IN (SELECT value FROM json_each(:kinds)) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL
-        AND (k.starts = '[]' OR k.next_at < :now - r.period)
-        AND NOT EXISTS (SELECT 1 FROM lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
-    LIMIT :limit);
+    WHERE k.key IN (SELECT value FROM json_each(:keys)) AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL AND (k.starts = '[]' OR k.next_at < :now - r.period)
+    AND NOT EXISTS (SELECT 1 FROM lane AS l WHERE l.state = 2 AND l.blocked_on = k.key));
 
 -- name: insert_lease
 INSERT INTO lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
@@ -1767,19 +1780,25 @@ WHERE r.ns = :ns AND r.path = '';
 
 -- name: held_back_by_values
 SELECT count(*) FROM (
-    SELECT 1 FROM limit_bucket AS x JOIN lane AS l ON l.state = 2 AND l.blocked_on = x.key
-        JOIN ready AS r ON r.queue = -l.key
-    WHERE x.rule = :rule LIMIT :most
+    SELECT 1 FROM limit_bucket AS b JOIN lane AS l ON l.state = 2 AND l.blocked_on = b.key CROSS JOIN ready AS r ON r.queue = -l.key
+    WHERE b.rule = :rule LIMIT :most
 ) AS c;
 
--- name: ready_in_scope
+-- name: ready_in_queue
 SELECT count(*) FROM (
-    SELECT 1 FROM queue AS q JOIN ready AS r ON r.queue = q.key
-    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR r.kind = :kind)
+    SELECT 1 FROM ready AS r WHERE r.queue = :queue
     UNION ALL
-    SELECT 1 FROM queue AS q JOIN lane AS l ON l.queue = q.key AND l.state <> 0
-        JOIN ready AS r ON r.queue = -l.key
-    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR l.kind = :kind)
+    SELECT 1 FROM lane AS l CROSS JOIN ready AS r ON r.queue = -l.key WHERE l.queue = :queue AND l.state <> 0
+    LIMIT :most
+) AS c;
+
+-- name: ready_of_kind
+SELECT count(*) FROM (
+    SELECT 1 FROM queue AS q CROSS JOIN ready AS r ON r.queue = q.key AND r.kind = :kind WHERE q.ns = :ns
+    UNION ALL
+    SELECT 1 FROM queue AS q JOIN lane AS l ON l.queue = q.key AND l.kind = :kind AND l.state <> 0
+        CROSS JOIN ready AS r ON r.queue = -l.key
+    WHERE q.ns = :ns
     LIMIT :most
 ) AS c;
 
@@ -2533,9 +2552,11 @@ SELECT s.ord, t.key FROM task AS t JOIN stage AS s ON s.key = t.stage WHERE t.id
 -- row: QueueDepth(name, paused_at, paused_by, ready, delayed, held, oldest_ready_at, limited)
 SELECT q.name, q.paused_at, q.paused_by, coalesce(r.ready, 0) AS ready, coalesce(w.waiting, 0) AS delayed,
     coalesce(h.held, 0) AS held, o.run_at AS oldest_ready_at, CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
-        SELECT 1 FROM ready AS r WHERE r.queue = q.key AND (q.key IN (SELECT value FROM json_each(:full_queues)) OR r.kind IN (SELECT value FROM json_each(:full_kinds)))
+        SELECT 1 FROM json_each(:full_queues) AS i CROSS JOIN ready AS r ON r.queue = i.value WHERE i.value = q.key
         UNION ALL
-        SELECT 1 FROM lane AS l JOIN ready AS r ON r.queue = -l.key
+        SELECT 1 FROM json_each(:full_kinds) AS i CROSS JOIN ready AS r ON r.queue = q.key AND r.kind = i.value WHERE NOT q.key IN (SELECT value FROM json_each(:full_queues))
+        UNION ALL
+        SELECT 1 FROM lane AS l CROSS JOIN ready AS r ON r.queue = -l.key
         WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key IN (SELECT value FROM json_each(:full_queues)) OR l.kind IN (SELECT value FROM json_each(:full_kinds))))
         LIMIT :most
     ) AS c) END AS limited
@@ -2891,16 +2912,18 @@ SELECT q.key, q.name, q.paused_at, q.paused_by,
     (SELECT count(*) FROM (
         SELECT 1 FROM ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
     ) AS c) + (SELECT count(*) FROM (
-        SELECT 1 FROM lane AS l JOIN ready AS r ON r.queue = -l.key WHERE l.queue = q.key LIMIT :most
+        SELECT 1 FROM lane AS l CROSS JOIN ready AS r ON r.queue = -l.key WHERE l.queue = q.key AND l.state <> 0 LIMIT :most
     ) AS c) AS ready,
     (SELECT t.run_at FROM task AS t WHERE t.key = (SELECT min(o.task) FROM (
         SELECT * FROM (SELECT r.task FROM ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most) AS p
-        UNION ALL SELECT * FROM (SELECT r.task FROM lane AS l JOIN ready AS r ON r.queue = -l.key
-            WHERE l.queue = q.key LIMIT :most) AS v
+        UNION ALL SELECT * FROM (SELECT r.task FROM lane AS l CROSS JOIN ready AS r ON r.queue = -l.key
+            WHERE l.queue = q.key AND l.state <> 0 LIMIT :most) AS v
     ) AS o)) AS oldest_ready_at, CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
-        SELECT 1 FROM ready AS r WHERE r.queue = q.key AND (q.key IN (SELECT value FROM json_each(:full_queues)) OR r.kind IN (SELECT value FROM json_each(:full_kinds)))
+        SELECT 1 FROM json_each(:full_queues) AS i CROSS JOIN ready AS r ON r.queue = i.value WHERE i.value = q.key
         UNION ALL
-        SELECT 1 FROM lane AS l JOIN ready AS r ON r.queue = -l.key
+        SELECT 1 FROM json_each(:full_kinds) AS i CROSS JOIN ready AS r ON r.queue = q.key AND r.kind = i.value WHERE NOT q.key IN (SELECT value FROM json_each(:full_queues))
+        UNION ALL
+        SELECT 1 FROM lane AS l CROSS JOIN ready AS r ON r.queue = -l.key
         WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key IN (SELECT value FROM json_each(:full_queues)) OR l.kind IN (SELECT value FROM json_each(:full_kinds))))
         LIMIT :most
     ) AS c) END AS limited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -14,8 +14,10 @@ from onetray.config import EngineConfig
 from onetray.domain.limits import Concurrency
 from onetray.domain.policy import Policy
 from onetray.engine import Engine
+from onetray.engine.unused_lanes import UnusedLanes
 from tests.contract.test_limits import claim, submit
 from tests.support.engines import engine_on, must_verify
+from tests.support.waits import wait_until
 
 PATIENCE_S = 60
 
@@ -150,3 +152,36 @@ def test_a_submit_in_a_callers_transaction_holds_up_nobody(migrated_url: str) ->
         while engine.do_due():
             pass
         assert len(claim(engine)) == 1
+
+
+def test_a_counter_that_a_claim_takes_a_slot_of_is_not_deleted_as_unused(
+    two: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    first.configure("mail", Policy(fair_by="tenant", concurrency=Concurrency(1, key="tenant")))
+    submit(first, ["a", "b"])
+    for task in claim(first, limit=2):
+        first.succeed(task)
+    submit(first, ["a", "a"])
+    unused = UnusedLanes(second.store)
+    unused._unused = {key for (key,) in first.store.read_sql("SELECT key FROM onetray.lane WHERE state = 0")}
+    with second.store.transaction() as tx:
+        tx.fetch("UPDATE onetray.lane SET retired_at = 1 WHERE state = 0", {})
+
+    with ThreadPoolExecutor(1) as pool:
+        removals: list[Future[None]] = []
+
+        def remove() -> None:
+            removals.append(pool.submit(second.store.write, unused.remove))
+            wait_until(lambda: removals[0].done() or is_waiting(second))
+
+        once_at("slots_taken", remove, monkeypatch)
+        assert len(claim(first)) == 1
+        removals[0].result(PATIENCE_S)
+    assert claim(first) == []
+    must_verify(first)
+
+
+def is_waiting(engine: Engine) -> bool:
+    """Whether a transaction waits for a lock."""
+    return bool(engine.store.read_sql("SELECT 1 FROM pg_locks WHERE NOT granted"))

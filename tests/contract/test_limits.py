@@ -379,3 +379,55 @@ def test_submit_many_and_delayed_tasks_wait_in_lanes(engine: Engine, clock: Virt
     clock.advance(11)
     engine.do_due()
     assert len(claim(engine)) == 1
+
+
+def test_a_rate_that_was_made_faster_does_not_wait_for_its_old_period(engine: Engine, clock: VirtualClock) -> None:
+    limits = {"concurrency": Concurrency(1, key="tenant"), "rate": Rate(1, per_s=86_400, key="tenant")}
+    engine.configure("mail", Policy(**limits))
+    submit(engine, ["a", "a"])
+    (first,) = claim(engine)
+    assert claim(engine) == []
+    engine.set_limit(kind="mail", key="tenant", rate="1/m")
+    engine.succeed(first)
+    assert claim(engine) == []
+    # The time of the start was kept to a hundredth of the old period.
+    clock.advance(864 + 62)
+    engine.do_due()
+    assert tenants(claim(engine)) == ["a"]
+
+
+def test_the_length_of_a_value_is_counted_in_bytes(engine: Engine) -> None:
+    per_tenant(engine, 1)
+    submit(engine, ["ü" * 200])
+    with pytest.raises(InvalidInput, match="500 bytes"):
+        submit(engine, ["\U0001f4e6" * 400])
+
+
+def test_long_values_of_several_keys_are_refused_before_they_are_too_long_for_an_index(engine: Engine) -> None:
+    paths = [f"{name}{'x' * 190}" for name in "abcd"]
+    engine.configure("mail", Policy(concurrency=tuple(Concurrency(1, key=path) for path in paths)))
+    digits = "".join(str(n * n % 97) for n in range(400))
+    fits, too_long = ({path: digits[i : i + length] for i, path in enumerate(paths)} for length in (300, 490))
+    engine.submit("mail", fits)
+    with pytest.raises(InvalidInput, match="together"):
+        engine.submit("mail", too_long)
+    assert len(claim(engine)) == 1
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_slot_that_another_queue_does_not_take_is_not_lost(
+    engine: Engine, clock: VirtualClock, is_paused: bool
+) -> None:
+    per_tenant(engine, 1)
+    submit(engine, ["a"])
+    (held,) = claim(engine)
+    submit(engine, ["a"], queue="other")
+    submit(engine, ["a"])
+    assert claim(engine, queue="other") == claim(engine) == []
+    if is_paused:
+        engine.pause_queue("other")
+    # The lane of the other queue is the first, and no worker serves it.
+    engine.succeed(held)
+    clock.advance(3)
+    engine.do_due()
+    assert tenants(claim(engine)) == ["a"]

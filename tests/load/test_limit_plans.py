@@ -28,6 +28,8 @@ FILL = (
     SELECT -101, 0, n + 2000000, 1 FROM {behind}""",
     """INSERT INTO onetray.ready (queue, rank, task, kind)
     SELECT -(n + 100), 0, n + 3000000, 1 FROM {numbers} WHERE n > 1""",
+    """INSERT INTO onetray.ready (queue, rank, task, kind)
+    SELECT 1, 0, n + 4000000, 2 FROM {behind}""",
 )
 SERIES = {
     POSTGRES: "generate_series(1, {}) AS g(n)",
@@ -46,6 +48,8 @@ STATEMENTS: dict[str, dict[str, Any]] = {
     "lock_lanes_by_key": {"keys": KEYS},
     "lock_open_lane": {"key": 200},
     "claim_lanes": {"keys": KEYS, **EACH},
+    "first_keys_of_lanes": {"lanes": KEYS, "limit": 3},
+    "claim_tasks": {"keys": KEYS},
     "heads_of_lanes": {"lanes": KEYS},
     "lock_empty_lanes": {"keys": KEYS},
     "lock_blocked_lanes": {"keys": COUNTERS, **EACH},
@@ -59,6 +63,9 @@ STATEMENTS: dict[str, dict[str, Any]] = {
     "first_turns": {"key": KEYS, "queue": [1] * 100, "kind": [1] * 100, "rank": [0] * 100},
     "enter_lanes": {"key": KEYS, "lane_state": 1, "rank": 0, "turn": KEYS},
     "set_lanes": {"key": KEYS, "lane_state": 1, "rank": 0, "turn": KEYS, "blocked_on": None, "blocked_at": None},
+    "ready_in_queue": {"queue": 1, "most": 100},
+    "ready_of_kind": {"ns": 1, "kind": 3, "most": 100},
+    "count_queues": {"ns": 1, "most": 100, "limit": 200, "full_queues": [], "full_kinds": [3]},
     "set_buckets": {
         "key": COUNTERS, "running": 1, "starts": "[]", "next_at": 0, "due_at": None, "waiters": "[]",
     },

@@ -23,6 +23,8 @@ MOST = 1_000_000
 SHORTEST_PERIOD_S, LONGEST_PERIOD_S = 1.0, 30 * 86_400.0
 VALUE_BYTES = 500
 """How long the value of a key may be, as JSON."""
+LANE_BYTES = 2_500
+"""How long the values of all keys of a task may be together, with their paths: PostgreSQL indexes up to 2,704 bytes."""
 MAX_KEYS = 4
 """How many different keys the limits of a kind may have, with what it is fair by."""
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1_000.0
@@ -334,13 +336,20 @@ def lane_value(paths: Iterable[str], payload_json: str) -> str:
     payload = orjson.loads(payload_json)
     values = {path: value_at(payload, path) for path in paths}
     for path, value in values.items():
-        if len(value_json(value)) > VALUE_BYTES:
+        if len(value_json(value).encode()) > VALUE_BYTES:
             raise InvalidInput(
                 f"the value of the key {path!r} has more than {VALUE_BYTES} bytes as JSON: limits and fairness need a "
                 "short one, such as an id",
                 field="payload",
             )
-    return value_json(values)
+    lane = value_json(values)
+    if len(lane.encode()) > LANE_BYTES:
+        raise InvalidInput(
+            f"the values of the keys {', '.join(map(repr, values))} have, with their paths, together more than "
+            f"{LANE_BYTES:,} bytes as JSON: limits and fairness need short ones, such as ids",
+            field="payload",
+        )
+    return lane
 
 
 # Rates.

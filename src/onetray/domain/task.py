@@ -214,6 +214,8 @@ class Assignment:
     idempotency_key: str = ""
     """The same on every attempt, retry and redrive: pass it to external systems that must not act twice. The key of the
     submit if that had one, else the id of the first task of the chain. Empty in the answer of an old server."""
+    has_slots: bool = False
+    """Whether its end gives slots back to limits. False in the answer of a server."""
 
     @property
     def lease_id(self) -> str:

@@ -81,9 +81,9 @@ def _run_plain_successes(
         with store.transaction() as tx:
             batch = BatchContext(tx, len(commands), rng, limits)
             succeed_without_reading(tx, successes, ns, batch.limit_changes)
-            batch.limit_changes.write()
             if len(commands) > len(successes):
                 claim(batch, _claims(commands))
+            batch.limit_changes.write()
     except GuardFailed:
         return None
     claimed = batch.verdicts
@@ -212,12 +212,13 @@ def run_in_batch(
         submit(batch, commands, specs)
     if drafts.flows:
         verbs.submit_flows(batch, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
-    batch.limit_changes.write()
+    batch.limit_changes.write_lanes()
     if claims:
         claim(batch, claims)
         if specs and not about and not drafts.flows and not batch.unclaimed_new:
             # All submitted tasks are claimed already: no worker need be woken.
             batch.tx.work.clear()
+    batch.limit_changes.write()
 
 
 TaskCommands = list[tuple[int, TaskCommand]]

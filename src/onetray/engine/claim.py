@@ -247,7 +247,7 @@ def _assign(
                 row.correlation_id or row.id, row.trace, policies[row.policy], length / SECOND, hops[-1].target,
                 0 if row.job == row.key else row.job,
                 row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
-                idempotency_key=row.idempotency_key or row.id,
+                idempotency_key=row.idempotency_key or row.id, has_slots=row.key in slots,
             )
             for row, length in zip(share.rows, share.lengths, strict=True)
         ]

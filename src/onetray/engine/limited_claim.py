@@ -4,6 +4,9 @@ A task starts only if every limit that covers it has a slot: those of its queue 
 lane, those of its values. Lanes take turns. The claim locks open lanes without waiting, then the counters of their
 limits, sorted, and then picks tasks. A lane whose counter is full is blocked until a slot comes back: no claim looks at
 it meanwhile. slots.py opens lanes and gives slots back.
+
+A claim in the transaction of reports takes over the slots that these free: they go to the lanes that wait for them, and
+neither counters nor lanes are written twice.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import orjson
 
@@ -19,9 +21,10 @@ from onetray import failpoints
 from onetray.domain.limits import value_json
 from onetray.engine.batch_context import BatchContext
 from onetray.engine.breakers import mark_probes, past_breakers
-from onetray.engine.slot_counters import LockedLane, SlotCounter, free_slots, in_turn
-from onetray.engine.slots import BLOCKED, EMPTY, OPEN, open_blocked, write_buckets
-from onetray.store.limit_rows import BucketRow, GatesRow, LaneHeadRow, LaneRow, RuleRow
+from onetray.engine.claimed_lanes import write_lanes
+from onetray.engine.slot_counters import LockedLane, SlotCounter, counter_keys, free_slots, in_turn
+from onetray.engine.slots import STEP, first_turns, open_locked, write_buckets
+from onetray.store.limit_rows import BlockedLaneRow, BucketRow, GatesRow, LaneRow, RuleRow
 from onetray.store.rows import ClaimedRow
 
 LEAST_LANES = 4
@@ -42,6 +45,8 @@ class LimitedClaim:
         """How many more tasks under a limit it may take. Others may be claimed ahead of need."""
         self._rules: list[RuleRow] = []
         self._peeked: list[BucketRow] = []
+        self._unkeyed: set[int] = set()
+        """The counters of limits without a key."""
         self._plain, self._laned = set[int](), set[int]()
         self._counters: dict[int, SlotCounter] = {}
         self._lanes: dict[int, LockedLane] = {}
@@ -54,6 +59,8 @@ class LimitedClaim:
         """The limits without a key that had no slot at the look."""
         self._skipped = False
         """Whether to wake a claim again: another transaction held what this one needed."""
+        self._fresh, self._asked = 0, LEAST_LANES
+        """How many open lanes the last look has found, and how many it has asked for."""
         self._counters_of: dict[int, list[SlotCounter]] = {}
         """The counters of each picked task."""
 
@@ -62,33 +69,43 @@ class LimitedClaim:
     def look(self) -> GatesRow:
         """Read what the queue has: limits, and kinds with tasks. Returns what keeps plain claims from it."""
         tx, scope = self._tx, {"ns": self._ns, "queue": self._queue}
-        # Before the rules are read: a new limit waits for the claims that may not know it.
-        tx.query_later("claim_begins")
+        if tx.skips_locked:
+            # Before the rules are read: a new limit waits for the claims that may not know it.
+            tx.query_later("claim_begins")
         gates: list[GatesRow] = tx.query_later("claim_gates", queue=self._queue)
         self._rules = tx.query_later("rules_of_claim", **scope)
         self._peeked = tx.query_later("peek_buckets", **scope)
         laned = tx.query_later("open_lane_kinds", queue=self._queue)
         self._plain = {kind for (kind,) in tx.query("ready_kinds_of_queue", queue=self._queue)}
         self._laned = {kind for (kind,) in laned}
+        self._unkeyed = {row.key for row in self._peeked}
         return gates[0]
 
     def pick(self, gates: GatesRow) -> list[ClaimedRow]:
         tx, peeked, plain, laned = self._tx, self._peeked, self._plain, self._laned
+        keyed = {rule.kind for rule in self._rules if rule.path} if self._takes_over() else set[int]()
         if self._kinds is not None:
-            plain, laned = plain.intersection(self._kinds), laned.intersection(self._kinds)
-        to_try = self._limit_kinds(plain | laned, gates)
+            plain, laned, keyed = (kinds.intersection(self._kinds) for kinds in (plain, laned, keyed))
+        to_try = self._limit_kinds(plain | laned | keyed, gates)
         free = self._peek(peeked)
-        plain, laned = plain & free, laned & free
+        plain, laned, keyed = plain & free, laned & free, keyed & free
         lanes = self._lock_lanes(laned)
-        unkeyed = [row.key for row in peeked if self._is_needed(row, plain | {lane.row.kind for lane in lanes})]
-        self._lock_counters(lanes, unkeyed)
+        kinds = plain | keyed | {lane.row.kind for lane in lanes}
+        lanes += self._lock_counters(lanes, [row.key for row in peeked if self._is_needed(row, kinds)], keyed)
         self._wait_for_slots()
-        picked = self._pick_all(plain, laned, lanes)
+        picked = self._pick_all(plain, laned | {lane.row.kind for lane in lanes}, lanes)
         if to_try:
             mark_probes(tx, [row for row in picked if row.kind in to_try])
         if self._skipped:
             tx.work.uncounted.add(self._queue)
         return picked
+
+    def _takes_over(self) -> bool:
+        """Whether this claim takes over the slots that the reports of this transaction free."""
+        changes = self._batch.limit_changes
+        if changes.freed and (changes.has_locks or self._limited_left <= 0):
+            changes.write()
+        return bool(changes.freed)
 
     def _limit_kinds(self, kinds: set[int], gates: GatesRow) -> list[int]:
         """Set how many tasks of each kind may be taken while breakers are open. Returns the kinds to be tried."""
@@ -107,6 +124,7 @@ class LimitedClaim:
                 kinds -= self._covered(rule)
         for row in peeked:
             of = rules.get(row.rule)
+            row = row._replace(running=row.running - self._batch.limit_changes.freed.get(row.key, 0))
             if of is not None and of.counted and free_slots(of, row, row.seen_at) <= 0:
                 self._full.add(of.key)
                 kinds -= self._covered(of)
@@ -116,8 +134,8 @@ class LimitedClaim:
         """Note that tasks wait for the limits that were full at the look. One that has a slot now is tried again."""
         for counter in self._counters.values():
             if counter.rule.key in self._full:
-                counter.turned_away = counter.free <= 0
-                self._skipped |= counter.free > 0
+                counter.turned_away = counter.is_full
+                self._skipped |= not counter.is_full
 
     def _covered(self, rule: RuleRow) -> set[int]:
         return {rule.kind} if rule.kind else set(self._most)
@@ -147,9 +165,11 @@ class LimitedClaim:
             ))  # fmt: skip
             if heads:
                 found = tx.query("lock_lanes_by_key", keys=sorted(head.key for head in heads))
-        if kinds and not found and not self._lanes and tx.skips_locked and not self._batch.limit_changes.has_locks:
+        changes = self._batch.limit_changes
+        if kinds and not found and not self._lanes and tx.skips_locked and not changes.has_locks and not changes.freed:
             found = self._wait_for_lane(kinds[0])
-        self._batch.limit_changes.has_lanes |= bool(found)
+        changes.has_lanes |= bool(found)
+        self._fresh, self._asked = len(found), wanted
         lanes = [LockedLane(row) for row in found]
         self._lanes |= {lane.row.key: lane for lane in lanes}
         failpoints.hit("lanes_locked")
@@ -162,54 +182,76 @@ class LimitedClaim:
             return self._tx.query("lock_open_lane", key=head.key)
         return []
 
-    def _lock_counters(self, lanes: list[LockedLane], unkeyed: list[int]) -> None:
-        """Lock the counters of lanes, and those without a key, and read the rules as they are then."""
+    def _lock_counters(
+        self, lanes: list[LockedLane], unkeyed: Iterable[int] = (), keyed: Iterable[int] = ()
+    ) -> list[LockedLane]:
+        """Lock the counters of lanes, and those without a key, and read the rules as they are then.
+
+        Returns the lanes of the kinds `keyed` that have waited for slots of this transaction.
+        """
+        tx, changes = self._tx, self._batch.limit_changes
         values = {
             (rule.key, value_json(lane.values[rule.path]))
             for lane in lanes for rule in self._rules if rule.path in lane.values and rule.kind == lane.row.kind
         }  # fmt: skip
-        keys = sorted({*unkeyed, *self._keys_of(sorted(values))} - self._counters.keys())
+        waits = not changes.has_counters
+        # What the batch frees, too: all counters are locked at once, sorted.
+        freed = dict(changes.freed) if waits else {}
+        keys = sorted({*unkeyed, *counter_keys(tx, sorted(values)), *freed} - self._counters.keys())
+        waiting: list[BlockedLaneRow] = []
         if keys:
-            changes = self._batch.limit_changes
-            waits = not changes.has_counters
             changes.has_counters = True
-            rows: list[BucketRow] = self._tx.query_later("lock_buckets" if waits else "lock_free_buckets", keys=keys)
-            self._rules = self._tx.query("rules_of_claim", ns=self._ns, queue=self._queue)
+            rows: list[BucketRow] = tx.query_later("lock_buckets" if waits else "lock_free_buckets", keys=keys)
+            wanted = {key: min(number, STEP) for key, number in freed.items() if key not in self._unkeyed}
+            if tx.skips_locked:
+                # Others may have changed them before this transaction had its locks.
+                query = tx.query_later if wanted else tx.query
+                self._rules = query("rules_of_claim", ns=self._ns, queue=self._queue)
+            if wanted:
+                waiting = tx.lock_blocked_lanes(wanted)
             if len(rows) < len(keys):
                 self._skipped = True
                 if waits:
                     # They were deleted because nothing used them: look them up again next time.
-                    self._tx.names.lanes.counters.forget(set(keys) - {row.key for row in rows})
+                    tx.names.lanes.counters.forget(set(keys) - {row.key for row in rows})
             self._add_counters(rows)
             failpoints.hit("slots_locked")
         by_value = {(c.rule.key, c.row.value): c for c in self._counters.values()}
         for lane in lanes:
             self._give_counters(lane, by_value)
+        return self._take_over(waiting, {*keyed}) if waiting else []
 
-    def _keys_of(self, values: list[tuple[int, str]]) -> set[int]:
-        """The keys of the counters of these limits and values. Adds those that are new."""
-        if not values:
-            return set()
-        known = self._tx.names.lanes.counters
-        if new := [value for value in values if value not in known]:
-            columns = {"rule": [rule for rule, _ in new], "value": [value for _, value in new]}
-            found = self._tx.batch("buckets_of_values", columns)
-            if len(found) < len(new):
-                self._tx.batch("add_buckets", {"key": self._tx.new_keys(len(new)), **columns})
-                # This transaction may be rolled back: their keys must not be kept.
-                return {known[value] for value in values if value in known} | {
-                    row.key for row in self._tx.batch("buckets_of_values", columns)
-                }
-            known.keep({(row.rule, row.value): row.key for row in found})
-        return {known[value] for value in values}
+    def _take_over(self, waiting: list[BlockedLaneRow], keyed: set[int]) -> list[LockedLane]:
+        """Take the lanes that wait for the freed slots. Opens those of other queues, and leaves each a slot."""
+        waiting = [row for row in waiting if row.blocked_on in self._counters]
+        own = [row for row in waiting if row.queue == self._queue and row.kind in keyed]
+        others = [row for row in waiting if row.queue != self._queue or row.kind not in keyed]
+        open_locked(self._tx, others, Counter(row.blocked_on for row in others))
+        for row in others:
+            self._skipped |= self._counters[row.blocked_on].reserve(1)
+        if not own:
+            return []
+        turns = first_turns(self._tx, own)
+        lanes = [
+            LockedLane(
+                LaneRow(row.key, row.queue, row.kind, row.value, row.fair, row.weight, row.rank, turns[row.key]),
+                self._counters[row.blocked_on],
+            )
+            for row in own
+        ]
+        self._batch.limit_changes.has_lanes = True
+        self._lanes |= {lane.row.key: lane for lane in lanes}
+        self._lock_counters(lanes)
+        return lanes
 
     def _add_counters(self, rows: list[BucketRow]) -> None:
-        rules = {rule.key: rule for rule in self._rules}
+        rules, freed = {rule.key: rule for rule in self._rules}, self._batch.limit_changes.freed
         self._tx.not_before(max((row.seen_at for row in rows), default=0))
         for row in rows:
             if (rule := rules.get(row.rule)) is not None:
-                counter = self._counters[row.key] = SlotCounter(rule, row, self._tx.now)
+                counter = self._counters[row.key] = SlotCounter(rule, row, self._tx.now, freed.pop(row.key, 0))
                 if not rule.path:
+                    self._skipped |= counter.reserve_for_others(self._queue)
                     for kind in self._covered(rule):
                         self._of_kind[kind].append(counter)
 
@@ -280,22 +322,20 @@ class LimitedClaim:
 
     def _pick_lanes(self, kinds: set[int], limit: int) -> list[ClaimedRow]:
         """Pick tasks of lanes, lane by lane in turn. Locks further lanes if these have too few."""
-        before, fresh = len(self._counters_of), len(self._lanes)
-        asked = max(self._limit, LEAST_LANES)
+        before = len(self._counters_of)
         for _ in range(ROUNDS):
             found = self._serve_once(limit - (len(self._counters_of) - before))
             is_enough = self._limited_left <= 0 and all(lane.counters for lane in self._lanes.values())
             if len(self._counters_of) - before >= limit or is_enough:
                 break
             if not found or not self._can_serve():
-                if fresh < asked:
+                if self._fresh < self._asked:
                     break
                 kinds = {kind for kind in kinds if self._most.get(kind)}
                 lanes = self._lock_lanes(kinds)
-                fresh, asked = len(lanes), max(self._limit - len(self._counters_of), LEAST_LANES)
                 if not lanes:
                     break
-                self._lock_counters(lanes, [])
+                self._lock_counters(lanes)
         else:
             # There may be more: whoever is woken goes on.
             self._skipped = True
@@ -356,10 +396,11 @@ class LimitedClaim:
 
     def _take(self, counters: list[SlotCounter], kind: int) -> bool:
         """Take a slot of each counter for a task of this kind, if all have one."""
-        full = [counter for counter in counters if counter.free <= 0]
-        for counter in full:
-            counter.turned_away = True
-        if full or self._most.get(kind, 0) <= 0 or (counters and self._limited_left <= 0):
+        has_all = True
+        for counter in counters:
+            if counter.free <= 0:
+                counter.turned_away, has_all = True, False
+        if not has_all or self._most.get(kind, 0) <= 0 or (counters and self._limited_left <= 0):
             return False
         for counter in counters:
             counter.take(1)
@@ -403,48 +444,5 @@ class LimitedClaim:
                     counter.take(-1)
         changed = [row for counter in self._counters.values() if (row := counter.after(self._tx, self._queue))]
         write_buckets(self._tx, changed)
-        self._write_lanes(kept)
+        write_lanes(self._tx, self._queue, [*self._lanes.values()], [*self._counters.values()], kept, self._limit)
         failpoints.hit("slots_taken")
-
-    def _write_lanes(self, kept: set[int]) -> None:
-        touched = [lane for lane in self._lanes.values() if lane.picked or lane.is_drained or lane.blocked_on]
-        if not touched:
-            return
-        heads = self._heads([lane.row.key for lane in touched])
-        empty = self._empty([key for key, head in heads.items() if head.rank is None])
-        columns: dict[str, list[Any]] = defaultdict(list)
-        for lane in touched:
-            row, head = lane.row, heads[lane.row.key]
-            state = EMPTY if row.key in empty else BLOCKED if lane.is_blocked and head.rank is not None else OPEN
-            blocked = lane.blocked_on if state == BLOCKED else None
-            turn = row.turn + lane.step * sum(picked.key in kept for picked in lane.picked)
-            columns["key"].append(row.key)
-            columns["lane_state"].append(state)
-            columns["rank"].append(row.rank if head.rank is None else head.rank)
-            columns["turn"].append(turn if row.fair is not None or head.task is None else head.task)
-            columns["blocked_on"].append(blocked and blocked.row.key)
-            columns["blocked_at"].append(blocked and self._tx.now)
-        self._tx.batch("set_lanes", columns)
-        self._open_others(touched)
-        if self._tx.skips_locked and len(kept) >= self._limit and OPEN in columns["lane_state"]:
-            # Claims that found all lanes locked may serve those that this one has left open.
-            self._tx.work.uncounted.add(self._queue)
-
-    def _heads(self, lanes: list[int]) -> dict[int, LaneHeadRow]:
-        return {head.key: head for head in self._tx.query("heads_of_lanes", lanes=lanes)}
-
-    def _empty(self, lanes: list[int]) -> set[int]:
-        """The lanes among these that have no ready tasks, locked so that none comes in unseen."""
-        if not lanes:
-            return set()
-        locked = [key for (key,) in self._tx.query("lock_empty_lanes", keys=sorted(lanes))]
-        # A new statement sees what was committed before the lock.
-        return {head.key for head in self._heads(locked).values() if head.rank is None} if locked else set()
-
-    def _open_others(self, touched: list[LockedLane]) -> None:
-        """Open other lanes for slots that the lanes of this claim did not need."""
-        unused = [counter for lane in touched if lane.is_drained for counter in lane.counters if counter.free > 0]
-        free = {counter.row.key: counter.free for counter in unused if counter.rule.path}
-        waiting = [key for (key,) in self._tx.query("still_blocked", keys=sorted(free))] if free else []
-        if waiting:
-            open_blocked(self._tx, {key: free[key] for key in waiting})

@@ -24,11 +24,14 @@ SCALE = 100_000
 class SlotCounter:
     """A locked counter: how many slots are free, and how many this claim takes."""
 
-    def __init__(self, rule: RuleRow, row: BucketRow, now: int) -> None:
-        self.rule, self.row = rule, row
+    def __init__(self, rule: RuleRow, row: BucketRow, now: int, freed: int = 0) -> None:
+        """`freed`: how many slots the reports of this transaction give back."""
+        self._was, self.freed = row, freed
+        self.rule, self.row = rule, row._replace(running=row.running - freed)
         self._rate = rate_of(rule, row, now) if rule.period is not None else None
-        self.free = free_slots(rule, row, now)
+        self.free = free_slots(rule, self.row, now)
         self.taken = 0
+        self._reserved = 0
         self.turned_away = False
         """Whether tasks wait for it, so that claims have to be woken when it has a slot."""
 
@@ -36,6 +39,26 @@ class SlotCounter:
     def has_slots(self) -> bool:
         """Whether a held task counts in it. A rate counts starts only."""
         return self.rule.what == CONCURRENCY
+
+    @property
+    def unused(self) -> int:
+        """How many slots it has, for this claim or for others."""
+        return self.free + self._reserved
+
+    @property
+    def is_full(self) -> bool:
+        return self.unused <= 0
+
+    def reserve(self, number: int) -> bool:
+        """Leave so many free slots to other queues, whose tasks have waited for them. Returns whether there are any."""
+        number = min(number, self.free)
+        self.free -= number
+        self._reserved += number
+        return number > 0
+
+    def reserve_for_others(self, queue: int) -> bool:
+        """Leave what this transaction frees to the other queues whose claims were turned away, if there are any."""
+        return bool(self.freed and {*orjson.loads(self.row.waiters)} - {queue}) and self.reserve(self.freed)
 
     def take(self, number: int) -> None:
         self.free -= number
@@ -50,15 +73,19 @@ class SlotCounter:
             self._rate.now = max(self._rate.now, tx.now)
             self._rate.start(self.taken)
             row = row._replace(starts=orjson.dumps(self._rate.starts).decode(), next_at=self._rate.next_at)
-        if self.turned_away and self.free <= 0:
-            waiters = orjson.loads(row.waiters)
+        waiters = orjson.loads(row.waiters)
+        if self.freed and waiters and not self.is_full:
+            tx.work.uncounted.update(waiters)
+            row = row._replace(waiters="[]")
+        if self.turned_away and self.is_full:
             if not self.rule.path and queue not in waiters:
                 row = row._replace(waiters=orjson.dumps(sorted([*waiters, queue])).decode())
-            if self._rate is not None and self.rule.most and row.due_at is None:
-                at = self._rate.next_start_at() or tx.now
+            at = self._rate.next_start_at() or tx.now if self._rate is not None and self.rule.most else None
+            # There may be a due row already, and a later one if the rate was slower then.
+            if at is not None and (row.due_at is None or at < row.due_at):
                 tx.batch("insert_due", {"at": [at], "key": [row.key], "what": [OPEN_LIMIT], "fence": [0]})
                 row = row._replace(due_at=at)
-        return None if row == self.row else row
+        return None if row == self._was else row
 
 
 def free_slots(rule: RuleRow, row: BucketRow, now: int) -> int:
@@ -70,8 +97,10 @@ def free_slots(rule: RuleRow, row: BucketRow, now: int) -> int:
 class LockedLane:
     """A locked lane, and what this claim takes from it."""
 
-    def __init__(self, row: LaneRow) -> None:
+    def __init__(self, row: LaneRow, waited_for: SlotCounter | None = None) -> None:
         self.row = row
+        self.waited_for = waited_for
+        """The counter that has blocked it, and has slots of this transaction for it."""
         self.values: dict[str, Any] = orjson.loads(row.value)
         self.counters: list[SlotCounter] = []
         self.blocked_on: SlotCounter | None = None
@@ -92,7 +121,25 @@ class LockedLane:
 
     @property
     def is_blocked(self) -> bool:
-        return self.blocked_on is not None and self.blocked_on.free <= 0
+        return self.blocked_on is not None and self.blocked_on.is_full
+
+
+def counter_keys(tx: Tx, values: list[tuple[int, str]]) -> set[int]:
+    """The keys of the counters of these limits and values. Adds those that are new."""
+    if not values:
+        return set()
+    known = tx.names.lanes.counters
+    if new := [value for value in values if value not in known]:
+        columns = {"rule": [rule for rule, _ in new], "value": [value for _, value in new]}
+        found = tx.batch("buckets_of_values", columns)
+        if len(found) < len(new):
+            tx.batch("add_buckets", {"key": tx.new_keys(len(new)), **columns})
+            # This transaction may be rolled back: their keys must not be kept.
+            return {known[value] for value in values if value in known} | {
+                row.key for row in tx.batch("buckets_of_values", columns)
+            }
+        known.keep({(row.rule, row.value): row.key for row in found})
+    return {known[value] for value in values}
 
 
 def in_turn(lanes: Iterable[LockedLane], before: int, picked: dict[int, Any]) -> list[ClaimedRow]:

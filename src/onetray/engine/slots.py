@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import orjson
 
 from onetray import failpoints
+from onetray.domain.clock import SECOND
 from onetray.store.base import Columns, Tx, in_rows
 from onetray.store.limit_rows import BlockedLaneRow, BucketRow, LaneEntryRow
 from onetray.store.rows import TaskRow
@@ -45,7 +46,8 @@ class LimitChanges:
         self._tx = tx
         self._entered: dict[int, list[tuple[int, int]]] = {}
         self.freed: Counter[int] = Counter()
-        """How many slots of each counter the batch gives back."""
+        """How many slots of each counter the batch gives back. A claim of the same batch may take them over: see
+        limited_claim.py."""
         self.has_lanes = self.has_counters = False
         """Whether this transaction has locked lanes or counters already: then a claim must not wait for more."""
 
@@ -177,25 +179,34 @@ def write_buckets(tx: Tx, buckets: list[BucketRow]) -> None:
 def open_blocked(tx: Tx, free: Mapping[int, int]) -> list[BlockedLaneRow]:
     """Open lanes that wait for these locked counters: at most so many of each.
 
-    A lane that another transaction has locked is left to the janitor: who holds a counter waits for no lane.
+    A lane that another transaction has locked is left to the janitor: who holds a counter waits for no lane. So are
+    lanes beyond that number, a second later: if nobody serves those that are open, others must not wait for ever.
     """
-    found: list[BlockedLaneRow] = tx.query_each(
-        "lock_blocked_lanes", {key: min(number, STEP) for key, number in free.items()}
-    )
+    found = tx.lock_blocked_lanes({key: min(number, STEP) for key, number in free.items()})
     opened = Counter(lane.blocked_on for lane in found)
-    if found:
-        turns = first_turns(tx, found)
-        tx.batch("set_lanes", {
-            "key": [lane.key for lane in found], "lane_state": OPEN, "rank": [lane.rank for lane in found],
-            "turn": [turns[lane.key] for lane in found], "blocked_on": None, "blocked_at": None,
-        })  # fmt: skip
-        for lane in found:
-            tx.work.count(lane.queue, free[lane.blocked_on])
-    unsure = [key for key, number in free.items() if opened[key] < min(number, STEP)]
-    left = [key for (key,) in tx.query("still_blocked", keys=sorted(unsure))] if unsure and tx.skips_locked else []
+    open_locked(tx, found, free)
+    unsure = {key for key, number in free.items() if opened[key] < number} if tx.skips_locked else set()
+    # The claims of a lane that is open now need not come: its queue may be paused, or have no worker.
+    served = {key for key, number in free.items() if opened[key] == number}
+    left = {key for (key,) in tx.query("still_blocked", keys=sorted(unsure | served))} if unsure or served else set()
+    later = (tx.now // SECOND + 2) * SECOND
     if left:
-        tx.batch("insert_due", {"at": tx.now, "key": left, "what": OPEN_LIMIT, "fence": 0})
+        keys = sorted(left)
+        at = [tx.now if key in unsure else later for key in keys]
+        tx.batch("insert_due", {"at": at, "key": keys, "what": OPEN_LIMIT, "fence": 0})
     return found
+
+
+def open_locked(tx: Tx, lanes: list[BlockedLaneRow], free: Mapping[int, int]) -> None:
+    """Open these locked lanes. `free`: how many slots each counter has for them."""
+    if lanes:
+        turns = first_turns(tx, lanes)
+        tx.batch("set_lanes", {
+            "key": [lane.key for lane in lanes], "lane_state": OPEN, "rank": [lane.rank for lane in lanes],
+            "turn": [turns[lane.key] for lane in lanes], "blocked_on": None, "blocked_at": None,
+        })  # fmt: skip
+        for lane in lanes:
+            tx.work.count(lane.queue, free[lane.blocked_on])
 
 
 def open_limits(tx: Tx, keys: list[int]) -> None:

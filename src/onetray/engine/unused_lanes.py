@@ -69,7 +69,10 @@ class UnusedLanes:
         gone = tx.query("delete_lanes", keys=lanes, before=tx.now - KEEP_RETIRED_S * SECOND)
         tx.query("retire_lanes", keys=lanes, at=tx.now)
         if gone:
-            tx.query("delete_idle_buckets", kinds=sorted({kind for _, kind in gone}), now=tx.now, limit=BATCH)
+            kinds = sorted({kind for _, kind in gone})
+            idle = [key for (key,) in tx.query("lock_idle_buckets", kinds=kinds, now=tx.now, limit=BATCH)]
+            if idle:
+                tx.query("delete_idle_buckets", keys=idle, now=tx.now)
             for ns in sorted({ns for ns, _ in gone}):
                 unlimit_queues(tx, ns)
         self._unused.difference_update(lanes)

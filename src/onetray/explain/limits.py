@@ -72,7 +72,10 @@ def held_back_by(store: Store, rule: RuleRow) -> int:
     found = store.read("buckets_of_rule", rule=rule.key, after=0, value=None, limit=1)
     if not _is_full(rule, found[0] if found else None):
         return 0
-    ((number,),) = store.read("ready_in_scope", ns=rule.ns, queue=rule.queue, kind=rule.kind, most=MOST_COUNTED)
+    if rule.queue:
+        ((number,),) = store.read("ready_in_queue", queue=rule.queue, most=MOST_COUNTED)
+    else:
+        ((number,),) = store.read("ready_of_kind", ns=rule.ns, kind=rule.kind, most=MOST_COUNTED)
     return int(number)
 
 

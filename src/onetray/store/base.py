@@ -20,6 +20,7 @@ from onetray.domain.machine import Transition
 from onetray.notify.base import Listener, WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, Queue, everywhere
 from onetray.store.interned import InternedNames
+from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.retry_transaction import Outage, retry_transaction
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow
 from onetray.store.schema import migrations
@@ -153,8 +154,8 @@ class Tx(Protocol):
         """Lock the first tasks of these locked lanes: by lane, how many."""
         ...
 
-    def query_each(self, name: str, limits: Mapping[int, int], /) -> Rows:
-        """Run a query for a list of keys, each with a limit of its own."""
+    def lock_blocked_lanes(self, limits: Mapping[int, int]) -> list[BlockedLaneRow]:
+        """Lock the first lanes that counters block, without waiting: by counter, how many."""
         ...
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:

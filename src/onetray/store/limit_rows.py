@@ -117,6 +117,8 @@ class BlockedLaneRow(NamedTuple):
     rank: int
     turn: int
     blocked_on: int
+    value: str
+    weight: float
 
 
 class GatesRow(NamedTuple):

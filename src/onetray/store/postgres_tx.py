@@ -19,6 +19,7 @@ from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
+from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.low_water import START_OF_QUEUE, LowWater
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, run_queries
@@ -198,11 +199,11 @@ class PostgresTx:
             self._now = max(self.now, *(row.seen_at for row in rows))
         return rows
 
-    def query_each(self, name: str, limits: Mapping[int, int], /) -> Rows:
-        return self.query(name, keys=list(limits), limits=list(limits.values()))
+    def lock_blocked_lanes(self, limits: Mapping[int, int]) -> list[BlockedLaneRow]:
+        return self.query("lock_blocked_lanes", keys=list(limits), limits=list(limits.values()))
 
     def pick_from_lanes(self, limits: Mapping[int, int]) -> list[ClaimedRow]:
-        rows: list[ClaimedRow] = sorted(self.query_each("claim_lanes", limits))
+        rows: list[ClaimedRow] = sorted(self.query("claim_lanes", keys=list(limits), limits=list(limits.values())))
         self.not_before(max((row.seen_at for row in rows), default=0))
         return rows
 

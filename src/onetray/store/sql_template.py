@@ -95,6 +95,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "position": "instr",
         "clock": ":now",
         "json_object": "json_group_object",
+        "json_pairs": "json_group_array(json_array(f.rank, f.task))",
         "for_update": "",
         "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
@@ -149,6 +150,12 @@ WORDS: dict[str, dict[str, Word]] = {
         "FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value "
         "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT :limit)",
         "skip_locked_x": "",
+        # Ready tasks: of the lane l; of the queue q and a kind; of a queue and a kind that i lists. CROSS JOIN keeps
+        # the order of the tables: else SQLite may read all ready tasks of the queue.
+        "ready_of_l": "CROSS JOIN onetray.ready AS r ON r.queue = -l.key",
+        "ready_of_kind": "CROSS JOIN onetray.ready AS r ON r.queue = q.key AND r.kind = :kind",
+        "ready_of_full_queue": "CROSS JOIN onetray.ready AS r ON r.queue = i.value",
+        "ready_of_full_kind": "CROSS JOIN onetray.ready AS r ON r.queue = q.key AND r.kind = i.value",
         # There is only one writer.
         "turn_to_prune": "1",
     },
@@ -156,6 +163,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "greatest": "greatest",
         "position": "strpos",
         "json_object": "json_object_agg",
+        "json_pairs": "json_agg(json_build_array(f.rank, f.task))",
         # In doubles, which are exact to the microsecond: arithmetic on numeric costs as much as a row lock.
         "clock": "coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)",
         "for_update": "FOR UPDATE",
@@ -223,10 +231,19 @@ WORDS: dict[str, dict[str, Word]] = {
         "ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r "
         "JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED",
         "blocked_by_each": "FROM {each_limited} CROSS JOIN LATERAL ("
-        "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn FROM onetray.lane AS x "
+        "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn, x.value, x.weight FROM onetray.lane AS x "
         "WHERE x.state = 2 AND x.blocked_on = i.value "
         "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n {skip_locked_x}) AS l",
         "skip_locked_x": "FOR NO KEY UPDATE OF x SKIP LOCKED",
+        # A join would be a hash of all ready tasks.
+        "ready_of_l": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key "
+        "ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r",
+        "ready_of_kind": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key "
+        "AND x.kind = :kind ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r",
+        "ready_of_full_queue": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = i.value "
+        "ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r",
+        "ready_of_full_kind": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key "
+        "AND x.kind = i.value ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r",
         "each_limited": "unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n)",
         "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",
     },

@@ -19,6 +19,7 @@ from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
 from onetray.store.event_log import BLOCK, NewRow, encode_batch, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
+from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow, TaskTextsRow
 from onetray.store.sql_template import SQLITE, Statement, single_row
 from onetray.store.statements import Statements
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 SHORT_BYTES = 4_096
 """How long the texts of a task may be to be read with those of other tasks, in one value."""
+FEW = 2_000
+"""How many rows a query may find at most to be made once for keys with different limits."""
 _TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready"))
 SINGLE = {name: single_row(name, SQLITE).sql for name in ("insert_lease", "delete_ready", "insert_ready")}
 """The statements of a claim for a batch of one row, whose values are parameters: no JSON is made and parsed for it."""
@@ -145,15 +148,25 @@ class SqliteTx:
             self._now = max(self._now, *(row.seen_at for row in rows))
         return rows
 
-    def query_each(self, name: str, limits: Mapping[int, int], /) -> Rows:
-        return [row for limit, keys in by_limit(limits) for row in self.query(name, keys=keys, limit=limit)]
+    def lock_blocked_lanes(self, limits: Mapping[int, int]) -> list[BlockedLaneRow]:
+        found: list[BlockedLaneRow] = [
+            row for most, keys in in_classes(limits) for row in self.query("lock_blocked_lanes", keys=keys, limit=most)
+        ]
+        left, first = dict(limits), list[BlockedLaneRow]()
+        for row in sorted(found, key=lambda row: (row.rank, row.turn, row.key)):
+            left[row.blocked_on] -= 1
+            if left[row.blocked_on] >= 0:
+                first.append(row)
+        return first
 
     def pick_from_lanes(self, limits: Mapping[int, int]) -> list[ClaimedRow]:
-        parts = (
-            self._claimable("claim_lanes", {"keys": orjson.dumps(keys).decode(), "limit": limit})
-            for limit, keys in by_limit(limits)
-        )
-        rows = sorted(row for part in parts for row in part)
+        # The keys of too many tasks first: SQLite knows no limit for each lane, and a statement for each costs more.
+        ((found,),) = self.query("first_keys_of_lanes", lanes=list(limits), limit=max(limits.values()))
+        lanes: dict[str, str] = orjson.loads(found)
+        first = (sorted(orjson.loads(tasks))[: limits[int(lane)]] for lane, tasks in lanes.items())
+        # Sorted: tasks of several lanes that came in together stand on the same pages.
+        keys = sorted(task for tasks in first for _, task in tasks)
+        rows = self._claimable("claim_tasks", {"keys": orjson.dumps(keys).decode()})
         self.not_before(max((row.seen_at for row in rows), default=0))
         return rows
 
@@ -231,11 +244,17 @@ class SqliteTx:
         return list(range(last - count + 1, last + 1))
 
 
-def by_limit(limits: Mapping[int, int]) -> list[tuple[int, list[int]]]:
-    """The keys with the same limit, together."""
+def in_classes(limits: Mapping[int, int]) -> list[tuple[int, list[int]]]:
+    """The keys with similar limits, together, under a limit that is at most twice as high: a power of two.
+
+    All together if that costs little.
+    """
     groups: dict[int, list[int]] = {}
+    most = max(limits.values(), default=0)
+    if most * len(limits) <= FEW:
+        return [(most, list(limits))] if limits else []
     for key, limit in limits.items():
-        groups.setdefault(limit, []).append(key)
+        groups.setdefault(1 << (limit - 1).bit_length(), []).append(key)
     return list(groups.items())
 
 

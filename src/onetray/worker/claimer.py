@@ -78,6 +78,8 @@ class Claimer:
         self._empty_queues: dict[str, tuple[int, float, int]] = {}
         """Queues whose last claim got less than it requested: the wake-up count before it, when it was, and how many
         tasks could have begun at once."""
+        self._limited: set[str] = set()
+        """Those of them that gave tasks under limits: reports of such tasks free slots for others that wait."""
         self._unanswered: deque[PiggybackClaim] = deque()
         self._waiter = engine.wake.waiter(
             [(namespace, source.queue) for source in sources], group_of(claim_of(sources[0].queue, 1, "").kinds)
@@ -125,7 +127,7 @@ class Claimer:
                 elif not self._claim() and not self._stopping:
                     # The queues are empty, and new tasks cause a wake-up. A queue that falls below its limit does not.
                     # Nor do tasks that end, where others may wait that cannot be claimed ahead of need.
-                    is_full = any(self._is_full(source) for source in self._sources) or any(
+                    is_full = any(self._is_full(s) or self._only_limited_wait(s.queue) for s in self._sources) or any(
                         left <= 0 for _, _, left in list(self._empty_queues.values())
                     )
                     # This worker may be at the limit of the queue that it was woken for: wake another one.
@@ -164,7 +166,7 @@ class Claimer:
                 target = (command.namespace, command.queue)
                 sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
-                sources = [s for s in self._rotated() if not self._is_known_empty(s)]
+                sources = [s for s in self._rotated() if self._has_slots(s) or not self._is_known_empty(s)]
             startable = self._startable()
             for source in sources:
                 limit = self._reserve(source, -(-capacity // len(sources)))
@@ -260,6 +262,8 @@ class Claimer:
         """Remember a queue that had too few tasks. Returns whether there may be more."""
         if claimed_count < claim.limit:
             self._empty_queues[claim.queue] = seen, time.monotonic(), (claim.limited_limit or 0) - claimed_count
+        if claimed_count == claim.limit or (not claimed_count and claim.limited_limit):
+            self._limited.discard(claim.queue)
         return claimed_count == claim.limit
 
     def _is_known_empty(self, source: ClaimSource) -> bool:
@@ -267,10 +271,20 @@ class Claimer:
 
         More tasks can begin now than that claim left free: there may be some that must not be claimed ahead of need.
         """
+        if self._only_limited_wait(source.queue):
+            return True
         seen, at, left = self._empty_queues.get(source.queue, (-1, 0.0, 0))
         if seen != self._wakeup_count(source.queue) or time.monotonic() - at >= 0.9 * self._engine.wake.poll_s:
             return False
         return left > 0 or self._startable() <= 0
+
+    def _has_slots(self, source: ClaimSource) -> bool:
+        """Whether reports free slots for tasks of this queue that could begin."""
+        return source.queue in self._limited and self._startable() > 0
+
+    def _only_limited_wait(self, queue: str) -> bool:
+        """Whether a claim would be in vain: what is left in the queue waits for limits, and nothing could begin."""
+        return self._tuning.piggyback and queue in self._limited and self._startable() <= 0
 
     def _wakeup_count(self, queue: str) -> int:
         """A number that rises whenever a queue may have new claimable tasks."""
@@ -318,6 +332,8 @@ class Claimer:
         if claimed and (repeated or time.monotonic() - sent_at > claimed[0].lease_s / 4):
             sent_at, claimed = self._confirm_leases(claimed)
         if claimed:
+            if any(assignment.has_slots for assignment in claimed):
+                self._limited.add(claimed[0].queue)
             self._accept(claimed, sent_at)
         return len(claimed)
 

@@ -96,10 +96,11 @@ SELECT l.key, l.queue, l.kind, l.value, l.fair, l.weight, l.rank, l.turn FROM on
 -- name: lock_blocked_lanes
 -- row: BlockedLaneRow
 -- The first lanes that each of these counters blocks.
-SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on {blocked_by_each}
+SELECT l.key, l.queue, l.kind, l.fair, l.rank, l.turn, i.value AS blocked_on, l.value, l.weight {blocked_by_each}
 
 -- name: still_blocked
-SELECT DISTINCT l.blocked_on FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on {in:keys:bigint}
+SELECT i.value FROM {ids:keys:bigint}
+WHERE EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = i.value)
 
 -- name: blocked_of_rule
 SELECT l.blocked_on, l.key FROM onetray.limit_bucket AS k JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = k.key
@@ -113,6 +114,16 @@ UPDATE onetray.lane SET state = 1, blocked_on = NULL, blocked_at = NULL WHERE st
 -- row: ClaimedRow
 -- The first tasks of each lane.
 {claimable_of_lanes}
+
+-- name: first_keys_of_lanes
+-- The ranks and keys of the first tasks of each lane: one JSON object of texts, which are JSON.
+SELECT {json_object}(i.value, CAST((SELECT {json_pairs} FROM (SELECT r.rank, r.task FROM onetray.ready AS r
+    WHERE r.queue = -i.value ORDER BY r.queue, r.rank, r.task LIMIT :limit) AS f) AS text)) FROM {ids:lanes:integer}
+
+-- name: claim_tasks
+-- row: ClaimedRow
+-- By their keys: the rank of a ready row is that of its task.
+SELECT -t.priority AS rank, {rest_of_claimable} FROM {ids:keys:bigint} JOIN onetray.task AS t ON t.key = i.value
 
 -- name: heads_of_lanes
 -- row: LaneHeadRow
@@ -141,11 +152,18 @@ UPDATE onetray.lane SET retired_at = :at WHERE key {in:keys:integer} AND state =
 -- name: delete_lanes
 DELETE FROM onetray.lane WHERE key {in:keys:integer} AND state = 0 AND retired_at <= :before RETURNING ns, kind
 
+-- name: lock_idle_buckets
+-- Counters of values that no task has. Skips those that a claim has locked: it may be about to take a slot.
+SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
+WHERE r.kind {in:kinds:integer} AND {is_idle_k} LIMIT :limit {skip_locked_k}
+
+-- word: is_idle_k
+r.path <> '' AND k.running = 0 AND k.due_at IS NULL AND (k.starts = '[]' OR k.next_at < :now - r.period)
+    AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
+
 -- name: delete_idle_buckets
--- Counters of values that no task has. One that is needed again is added again.
+-- After they are locked: a claim may have changed them, or blocked a lane, since lock_idle_buckets has looked. One that is
+-- needed again is added again.
 DELETE FROM onetray.limit_bucket WHERE key IN (
     SELECT k.key FROM onetray.limit_rule AS r JOIN onetray.limit_bucket AS k ON k.rule = r.key
-    WHERE r.kind {in:kinds:integer} AND r.path <> '' AND k.running = 0 AND k.due_at IS NULL
-        AND (k.starts = '[]' OR k.next_at < :now - r.period)
-        AND NOT EXISTS (SELECT 1 FROM onetray.lane AS l WHERE l.state = 2 AND l.blocked_on = k.key)
-    LIMIT :limit)
+    WHERE k.key {in:keys:bigint} AND {is_idle_k})

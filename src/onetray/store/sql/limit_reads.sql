@@ -13,29 +13,39 @@ WHERE r.ns = :ns AND r.path = ''
 -- name: held_back_by_values
 -- How many ready tasks wait in the lanes that a limit with a key blocks, counted up to a limit.
 SELECT count(*) FROM (
-    SELECT 1 FROM onetray.limit_bucket AS x JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = x.key
-        JOIN onetray.ready AS r ON r.queue = -l.key
-    WHERE x.rule = :rule LIMIT :most
+    SELECT 1 FROM onetray.limit_bucket AS b JOIN onetray.lane AS l ON l.state = 2 AND l.blocked_on = b.key {ready_of_l}
+    WHERE b.rule = :rule LIMIT :most
 ) AS c
 
--- name: ready_in_scope
--- How many tasks of a queue, or of a kind in all queues, are ready, counted up to a limit.
+-- name: ready_in_queue
+-- How many tasks of a queue are ready, counted up to a limit.
 SELECT count(*) FROM (
-    SELECT 1 FROM onetray.queue AS q JOIN onetray.ready AS r ON r.queue = q.key
-    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR r.kind = :kind)
+    SELECT 1 FROM onetray.ready AS r WHERE r.queue = :queue
     UNION ALL
-    SELECT 1 FROM onetray.queue AS q JOIN onetray.lane AS l ON l.queue = q.key AND l.state <> 0
-        JOIN onetray.ready AS r ON r.queue = -l.key
-    WHERE q.ns = :ns AND (CAST(:queue AS integer) = 0 OR q.key = :queue) AND (CAST(:kind AS integer) = 0 OR l.kind = :kind)
+    SELECT 1 FROM onetray.lane AS l {ready_of_l} WHERE l.queue = :queue AND l.state <> 0
+    LIMIT :most
+) AS c
+
+-- name: ready_of_kind
+-- The same of a kind, in all queues.
+SELECT count(*) FROM (
+    SELECT 1 FROM onetray.queue AS q {ready_of_kind} WHERE q.ns = :ns
+    UNION ALL
+    SELECT 1 FROM onetray.queue AS q JOIN onetray.lane AS l ON l.queue = q.key AND l.kind = :kind AND l.state <> 0
+        {ready_of_l}
+    WHERE q.ns = :ns
     LIMIT :most
 ) AS c
 
 -- word: held_back_in_q
--- How many ready tasks of the queue q are held back: in blocked lanes, or by limits without a key that are used up.
+-- How many ready tasks of the queue q are held back: in blocked lanes, or by limits without a key that are used up. Kind by
+-- kind: of a kind that is not limited, a million may be ready.
 CASE WHEN q.limited = 0 THEN 0 ELSE (SELECT count(*) FROM (
-        SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key AND (q.key {in:full_queues:integer} OR r.kind {in:full_kinds:integer})
+        SELECT 1 FROM {ids:full_queues:integer} {ready_of_full_queue} WHERE i.value = q.key
         UNION ALL
-        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
+        SELECT 1 FROM {ids:full_kinds:integer} {ready_of_full_kind} WHERE NOT q.key {in:full_queues:integer}
+        UNION ALL
+        SELECT 1 FROM onetray.lane AS l {ready_of_l}
         WHERE l.queue = q.key AND (l.state = 2 OR l.state = 1 AND (q.key {in:full_queues:integer} OR l.kind {in:full_kinds:integer}))
         LIMIT :most
     ) AS c) END

@@ -7,12 +7,12 @@ SELECT q.key, q.name, q.paused_at, q.paused_by,
     (SELECT count(*) FROM (
         SELECT 1 FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most
     ) AS c) + (SELECT count(*) FROM (
-        SELECT 1 FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key WHERE l.queue = q.key LIMIT :most
+        SELECT 1 FROM onetray.lane AS l {ready_of_l} WHERE l.queue = q.key AND l.state <> 0 LIMIT :most
     ) AS c) AS ready,
     (SELECT t.run_at FROM onetray.task AS t WHERE t.key = (SELECT min(o.task) FROM (
         SELECT * FROM (SELECT r.task FROM onetray.ready AS r WHERE r.queue = q.key ORDER BY r.queue, r.rank, r.task LIMIT :most) AS p
-        UNION ALL SELECT * FROM (SELECT r.task FROM onetray.lane AS l JOIN onetray.ready AS r ON r.queue = -l.key
-            WHERE l.queue = q.key LIMIT :most) AS v
+        UNION ALL SELECT * FROM (SELECT r.task FROM onetray.lane AS l {ready_of_l}
+            WHERE l.queue = q.key AND l.state <> 0 LIMIT :most) AS v
     ) AS o)) AS oldest_ready_at, {held_back_in_q} AS limited
 FROM onetray.queue AS q WHERE q.ns = :ns ORDER BY q.name LIMIT :limit
 

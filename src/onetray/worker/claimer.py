@@ -77,7 +77,7 @@ class Claimer:
         """How many tasks of each queue are requested by claims in flight."""
         self._empty_queues: dict[str, tuple[int, float, int]] = {}
         """Queues whose last claim got less than it requested: the wake-up count before it, when it was, and how many
-        tasks could have begun at once."""
+        more tasks it could have taken, of those under limits. Without limits that is always more than 0."""
         self._unanswered: deque[PiggybackClaim] = deque()
         self._waiter = engine.wake.waiter(
             [(namespace, source.queue) for source in sources], group_of(claim_of(sources[0].queue, 1, "").kinds)
@@ -258,7 +258,9 @@ class Claimer:
     def _note_result(self, claim: Claim, claimed_count: int, seen: int) -> bool:
         """Remember a queue that had too few tasks. Returns whether there may be more."""
         if claimed_count < claim.limit:
-            self._empty_queues[claim.queue] = seen, time.monotonic(), (claim.limited_limit or 0) - claimed_count
+            # Without limits it has taken all that there was: `limited_limit` left nothing behind.
+            most = claim.limit if claim.found_limits is False else claim.limited_limit or 0
+            self._empty_queues[claim.queue] = seen, time.monotonic(), most - claimed_count
         return claimed_count == claim.limit
 
     def _is_known_empty(self, source: ClaimSource) -> bool:
@@ -317,6 +319,10 @@ class Claimer:
         if claimed and (repeated or time.monotonic() - sent_at > claimed[0].lease_s / 4):
             sent_at, claimed = self._confirm_leases(claimed)
         if claimed:
+            if not self._executor.running and not self._executor.waiting:
+                with self._lock:
+                    # The rate counts from here: not the time in which there was nothing to do.
+                    self._prefetch()
             self._accept(claimed, sent_at)
         return len(claimed)
 

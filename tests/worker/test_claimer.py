@@ -10,8 +10,9 @@ import pytest
 
 from onetray import Job, Onetray
 from onetray.config import WorkerTuning
-from onetray.domain.commands import Claim, Succeed
+from onetray.domain.commands import Claim, Succeed, ticket
 from onetray.domain.errors import OutcomeUnknown
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.piggyback import PiggybackClaim
 from onetray.notify.wake import Wake
@@ -158,6 +159,14 @@ class FakeExecutor:
         self.running, self.waiting, self.finished = set(range(self.concurrency)), deque[Any](), 0
 
 
+def claimer_of(app: Onetray, executor: Any, accepted: list[Assignment]) -> Claimer:
+    return Claimer(
+        app.engine, executor, HeldLeases(), lambda queue, limit, _: Claim(worker="w", queue=queue, limit=limit),
+        "default", (ClaimSource("default"),), lambda claimed, _: accepted.extend(claimed), lambda *_: None, lambda: 0,
+        WorkerTuning(), Outage(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("limits", [{}, {"concurrency": 100}], ids=["without limits", "with a limit"])
 def test_only_a_queue_with_limits_is_claimed_from_again_when_tasks_have_ended(
     either_app: Onetray, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -170,11 +179,7 @@ def test_only_a_queue_with_limits_is_claimed_from_again_when_tasks_have_ended(
     monkeypatch.setattr(Claimer, "_prefetch", lambda _: 100)
     accepted: list[Assignment] = []
     executor = FakeExecutor()
-    claimer = Claimer(
-        either_app.engine, executor, HeldLeases(), lambda queue, limit, _: Claim(worker="w", queue=queue, limit=limit),
-        "default", (ClaimSource("default"),), lambda claimed, _: accepted.extend(claimed), lambda *_: None, lambda: 0,
-        WorkerTuning(), Outage(),
-    )  # type: ignore[arg-type]  # fmt: skip
+    claimer = claimer_of(either_app, executor, accepted)
     for _ in range(3):
         work.submit()
     report = Succeed(task=1)
@@ -187,3 +192,30 @@ def test_only_a_queue_with_limits_is_claimed_from_again_when_tasks_have_ended(
     executor.running.clear()
     second = claimer.next_claim(report)
     assert (second is not None) is bool(limits)
+
+
+def test_the_next_stage_is_claimed_with_the_success_that_opens_it(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @either_app.task
+    async def work() -> None: ...
+
+    either_app.engine.declare(either_app.policies)
+    monkeypatch.setattr(Wake, "poll_s", 3600.0)
+    accepted: list[Assignment] = []
+    executor = FakeExecutor()
+    executor.running.clear()
+    claimer = claimer_of(either_app, executor, accepted)
+    either_app.engine.submit_flow("f", [StageSpec(name, [TaskSpec("work", {})]) for name in ("a", "b")])
+
+    def run_with_claim(report: Succeed) -> None:
+        piggyback = claimer.next_claim(report)
+        assert piggyback is not None
+        *_, verdict = either_app.engine.run([*([report] if report.worker else []), piggyback.claim])
+        claimer.deliver(piggyback, verdict)
+
+    run_with_claim(Succeed(task=1))
+    # The first claim has got less than it asked for.
+    assert claimer.next_claim(Succeed(task=1)) is None
+    run_with_claim(Succeed(**ticket(accepted[0])))
+    assert len(accepted) == 2

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from onetray.domain.commands import Claim, Command, Submit
+from onetray.domain.commands import Claim, Command, Report, Submit
 from onetray.domain.errors import Forbidden, Unauthorized, Unavailable
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.piggyback import PiggybackClaim
@@ -164,7 +164,9 @@ class Claimer:
                 target = (command.namespace, command.queue)
                 sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
-                sources = [s for s in self._rotated() if not self._is_known_empty(s)]
+                # A success in a flow may open the next stage, whose tasks can be claimed in the same transaction.
+                may_open = isinstance(command, Report) and bool(command.flow)
+                sources = [s for s in self._rotated() if may_open or not self._is_known_empty(s)]
             startable = self._startable()
             for source in sources:
                 limit = self._reserve(source, -(-capacity // len(sources)))

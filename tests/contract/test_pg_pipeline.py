@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from onetray.store import pg_pipeline
+from onetray.store.pg_connections import ServerConnection
 from onetray.store.pg_pipeline import PreparedNames, numbered, run_queries
-from onetray.store.postgres import ServerConnection
 
 TEXTS = [
     "",

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 import pytest
 
 from onetray import Job, Onetray
+from onetray.config import WorkerTuning
+from onetray.domain.commands import Claim, Succeed
 from onetray.domain.errors import OutcomeUnknown
-from onetray.domain.task import Verdict
+from onetray.domain.task import Assignment, Verdict
 from onetray.engine.piggyback import PiggybackClaim
-from onetray.worker.claimer import Claimer
+from onetray.notify.wake import Wake
+from onetray.store.retry_transaction import Outage
+from onetray.worker.claimer import Claimer, ClaimSource
+from onetray.worker.leases import HeldLeases
 from tests.support.fleet import wait_until
 
 WAIT_S = 60.0
@@ -141,3 +147,47 @@ def test_a_claim_leaves_room_for_those_that_are_under_way(
         gate.set()
         first.join(WAIT_S)
     assert states == ["queued"] * 3
+
+
+class FakeExecutor:
+    """Has as many tasks as it can run."""
+
+    concurrency = 10
+
+    def __init__(self) -> None:
+        self.running, self.waiting, self.finished = set(range(self.concurrency)), deque[Any](), 0
+
+
+def claimer_of(app: Onetray, executor: Any, accepted: list[Assignment]) -> Claimer:
+    return Claimer(
+        app.engine, executor, HeldLeases(), lambda queue, limit, _: Claim(worker="w", queue=queue, limit=limit),
+        "default", (ClaimSource("default"),), lambda claimed, _: accepted.extend(claimed), lambda *_: None, lambda: 0,
+        WorkerTuning(), Outage(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("limits", [{}, {"concurrency": 100}], ids=["without limits", "with a limit"])
+def test_only_a_queue_with_limits_is_claimed_from_again_when_tasks_have_ended(
+    either_app: Onetray, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @either_app.task(**limits)
+    async def work() -> None: ...
+
+    either_app.engine.declare(either_app.policies)
+    monkeypatch.setattr(Wake, "poll_s", 3600.0)
+    monkeypatch.setattr(Claimer, "_prefetch", lambda _: 100)
+    accepted: list[Assignment] = []
+    executor = FakeExecutor()
+    claimer = claimer_of(either_app, executor, accepted)
+    for _ in range(3):
+        work.submit()
+    report = Succeed(task=1)
+    first = claimer.next_claim(report)
+    assert first is not None
+    assert first.claim.limited_limit == 0
+    claimer.deliver(first, either_app.engine.run([first.claim])[0])
+    # Tasks under a limit were not claimed ahead of need. All others were, so that there are no more.
+    assert len(accepted) == (0 if limits else 3)
+    executor.running.clear()
+    second = claimer.next_claim(report)
+    assert (second is not None) is bool(limits)

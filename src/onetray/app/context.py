@@ -34,6 +34,7 @@ import orjson
 logger = logging.getLogger("onetray.task")
 ASK_AGAIN_S = 30.0
 """After a failed read of its flow's secrets, a task hides all that it logs for this long before it reads again."""
+_NEVER = float("-inf")
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
@@ -90,7 +91,7 @@ class TaskContext:
         self._redact = redact
         self._redactor: Redactor | None = None
         self._knows_flow = False
-        self._hide_all_until = float("-inf")
+        self._hide_all_until = _NEVER
 
     @property
     def id(self) -> str:

@@ -144,6 +144,8 @@ class Claim(Command):
     """At most so many of the tasks may be under a limit (see docs/limits.md); by default all. A claimed task uses its
     limits: a worker claims only as many of these as can begin at once."""
     namespace: f.Namespace = "default"
+    found_limits: bool | None = field(init=False, default=None)
+    """Whether the queue had limits when it ran in this process; None: unknown."""
 
 
 @dataclass(slots=True)

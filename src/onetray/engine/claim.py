@@ -5,13 +5,15 @@ The claimable tasks are exactly those with a ready row, which the other verbs wr
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import orjson
 
 from onetray import failpoints
 from onetray.domain.clock import SECOND
 from onetray.domain.commands import Claim
 from onetray.domain.lifecycle import HELD, RUNNING, TASK
-from onetray.domain.machine import WORKER
+from onetray.domain.machine import WORKER, Transition
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
@@ -77,6 +79,8 @@ def _claim(batch: BatchContext, commands: list[Claim]) -> list[list[Assignment]]
     limited = None
     if not picked and kinds != []:
         picked, limited = _pick_past_gates(batch, commands, ns, queue, kinds, limit)
+    for each in commands:
+        each.found_limits = limited is not None
     to_start = _stages_to_start(batch, picked) if command.start else {}
     if to_start:
         picked = _with_locked_flows(batch, picked, to_start)
@@ -143,7 +147,7 @@ def _pick(tx: Tx, queue: int, kinds: list[int] | None, limit: int) -> list[Claim
     """Lock claimable tasks. Without a filter by kind at first: most workers handle every kind in their queues."""
     if kinds is None or queue not in tx.mixed:
         rows = tx.pick(queue, None, limit)
-        if kinds is None or all(row.kind in kinds for row in rows):
+        if kinds is None or {row.kind for row in rows} <= set(kinds):
             return rows
         # Tasks of other kinds were only locked; the commit unlocks them.
         tx.mixed.add(queue)
@@ -237,21 +241,25 @@ def _assign(
     failpoints.hit("claimed")
     batch.unclaimed_new.difference_update(keys)
     kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
+    return [_assignments(share, hops, now, kinds, policies, slots) for share in shares]
+
+
+def _assignments(
+    share: Share, hops: tuple[Transition, ...], now: int, kinds: dict[int, str], policies: dict[int, Policy],
+    slots: Container[int],
+) -> list[Assignment]:  # fmt: skip
+    claim = share.claim
     # Other successes must update a flow or a breaker: without a version they do not take the fast path.
     without_breaker = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
-        [
-            Assignment(
-                row.key, row.id, kinds[row.kind], share.claim.queue, share.claim.namespace, share.claim.worker,
-                row.fence, row.attempts + 1, share.leases[length], now + length, row.payload, row.input,
-                row.correlation_id or row.id, row.trace, policies[row.policy], length / SECOND, hops[-1].target,
-                0 if row.job == row.key else row.job,
-                row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
-                idempotency_key=row.idempotency_key or row.id, has_slots=row.key in slots,
-            )
-            for row, length in zip(share.rows, share.lengths, strict=True)
-        ]
-        for share in shares
+        Assignment(
+            row.key, row.id, kinds[row.kind], claim.queue, claim.namespace, claim.worker, row.fence, row.attempts + 1,
+            share.leases[length], now + length, row.payload, row.input, row.correlation_id or row.id, row.trace,
+            policies[row.policy], length / SECOND, hops[-1].target, 0 if row.job == row.key else row.job,
+            row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
+            idempotency_key=row.idempotency_key or row.id, has_slots=row.key in slots,
+        )
+        for row, length in zip(share.rows, share.lengths, strict=True)
     ]  # fmt: skip
 
 

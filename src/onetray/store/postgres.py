@@ -31,12 +31,13 @@ try:
     import psycopg
     from psycopg import Connection
     from psycopg.rows import dict_row
-    from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+    from psycopg_pool import PoolClosed, PoolTimeout
 
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
     from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, url_parts
     from onetray.store.fast_submit_postgres import submit_one_postgres
+    from onetray.store.pg_connections import ServerConnection, WarmPool
     from onetray.store.pg_pipeline import PreparedNames, run_queries
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, bind_postgres, is_refused
     from onetray.store.replication import Warnings, confirmed
@@ -60,48 +61,6 @@ OPEN_S, OPEN_POOLER_S = 15.0, 30.0
 """How long to wait for an unreachable server when the store opens. A pooler may retry only every 15 s."""
 QUIET_S = 0.05
 """If the last notification is older than this, a commit notifies other processes in its own transaction."""
-
-
-class ServerConnection(Connection[Any]):
-    """A connection, the run of the server that it belongs to, and the warnings that it received."""
-
-    run: ServerRun
-    warnings: Warnings
-    prepared_names: PreparedNames | None = None
-    """None: it prepares nothing, because the next transaction may be on another connection of a pooler."""
-
-
-class WarmPool(ConnectionPool[ServerConnection]):
-    """Lends the connection that was returned last: its statements are prepared, and its server process has its caches.
-
-    psycopg's pool takes turns: an idle worker's claims would each meet a connection that has not been used for long.
-    """
-
-    last_error: Exception | None = None
-    """Why the last attempt to connect failed; None after a success. The pool itself only logs it."""
-    first_connect_s: int | None = None
-    """The time for a connection until one has succeeded."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.tried = threading.Event()
-        """Set after each attempt to connect."""
-        super().__init__(*args, **kwargs)
-
-    def _connect(self, timeout: float | None = None) -> ServerConnection:
-        try:
-            connection = super()._connect(timeout or self.first_connect_s)
-        except Exception as e:
-            self.last_error = e
-            raise
-        else:
-            self.last_error = self.first_connect_s = None
-            return connection
-        finally:
-            self.tried.set()
-
-    def _get_ready_connection(self, timeout: float | None) -> ServerConnection | None:
-        self._pool.rotate(1)
-        return super()._get_ready_connection(timeout)
 
 
 class PostgresSnapshot:
@@ -184,6 +143,9 @@ class PostgresStore(Store):
                 raise connect_error(error or TimeoutError("it takes too long"), self.url) from error
             # A slow server gets more time.
             self._pool.first_connect_s = None
+
+    def expect_writes(self) -> None:
+        self._pool.open_ahead(self.writers)
 
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:

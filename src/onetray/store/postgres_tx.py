@@ -196,7 +196,7 @@ class PostgresTx:
         if rows:
             self._picked.setdefault(queue, set()).update([row.key for row in rows])
             # The maximum: the last row need not come from the last statement.
-            self._now = max(self.now, *(row.seen_at for row in rows))
+            self.not_before(max([row.seen_at for row in rows]))
         return rows
 
     def lock_blocked_lanes(self, limits: Mapping[int, int]) -> list[BlockedLaneRow]:

@@ -107,6 +107,8 @@ class Worker:
         self._prepare_tasks()
         self._log = TaskLog(engine)
         outage = engine.store.outage if isinstance(engine, Engine) else Outage()
+        if isinstance(engine, Engine):
+            engine.store.expect_writes()
         self.reporter = Reporter(engine, self._handle_verdict, self._handle_accepted, self.tuning)
         self.executor = Executor(self.app, self.config.concurrency, self._process_pool, self._report_outcomes)
         self._heartbeat = Heartbeat(
@@ -129,10 +131,8 @@ class Worker:
         self._heartbeat.start()
         if self._janitor is not None:
             self._janitor.start()
-        for gatherer in self._gatherers:
-            gatherer.start()
-        for claimer in self._claimers:
-            claimer.start()
+        for start in [part.start for part in self._gatherers] + [part.start for part in self._claimers]:
+            start()
         logger.info("worker %s claims from %s", self.name, ", ".join(self.config.queues))
         self._warn_of_other_queues()
         self._log_overridden_limits()

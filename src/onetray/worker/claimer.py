@@ -77,7 +77,7 @@ class Claimer:
         """How many tasks of each queue are requested by claims in flight."""
         self._empty_queues: dict[str, tuple[int, float, int]] = {}
         """Queues whose last claim got less than it requested: the wake-up count before it, when it was, and how many
-        tasks could have begun at once."""
+        more tasks it could have taken, of those under limits. Without limits that is always more than 0."""
         self._limited: set[str] = set()
         """Those of them that gave tasks under limits: reports of such tasks free slots for others that wait."""
         self._unanswered: deque[PiggybackClaim] = deque()
@@ -261,7 +261,9 @@ class Claimer:
     def _note_result(self, claim: Claim, claimed_count: int, seen: int) -> bool:
         """Remember a queue that had too few tasks. Returns whether there may be more."""
         if claimed_count < claim.limit:
-            self._empty_queues[claim.queue] = seen, time.monotonic(), (claim.limited_limit or 0) - claimed_count
+            # Without limits it has taken all that there was: `limited_limit` left nothing behind.
+            most = claim.limit if claim.found_limits is False else claim.limited_limit or 0
+            self._empty_queues[claim.queue] = seen, time.monotonic(), most - claimed_count
         if claimed_count == claim.limit or (not claimed_count and claim.limited_limit):
             self._limited.discard(claim.queue)
         return claimed_count == claim.limit
@@ -334,6 +336,10 @@ class Claimer:
         if claimed:
             if any(assignment.has_slots for assignment in claimed):
                 self._limited.add(claimed[0].queue)
+            if not self._executor.running and not self._executor.waiting:
+                with self._lock:
+                    # The rate counts from here: not the time in which there was nothing to do.
+                    self._prefetch()
             self._accept(claimed, sent_at)
         return len(claimed)
 

@@ -20,6 +20,7 @@ from tests.support.cluster import Cluster, Server, server
 from tests.support.cpu_report import CpuReport, Meter
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_sqlite
+from tests.support.first_collection import compiled_once
 from tests.support.schedule import LongestFirst, longest_first
 from tests.support.warm_pool import KeptPool
 
@@ -127,12 +128,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage meanwhile: what is imported stays."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Look for no garbage meanwhile, and never among what is there afterwards: what is imported stays."""
     gc.disable()
     try:
-        return (yield)
+        with compiled_once(getattr(session.config, "workerinput", {}).get("workerid")):
+            return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -14,6 +14,10 @@ The demo is a true run: its numbers and the order of its lines are its own each 
 another line is in it, or one is missing.
 """
 
+import contextlib
+import importlib
+import io
+import os
 import re
 import shlex
 import subprocess
@@ -127,24 +131,49 @@ def fenced(command: str, output: str) -> str:
     return f"{fence}{language}\n{output}\n{fence}\n"
 
 
+PROGRAM = Path(sys.executable).with_name("onetray")
+STEADY = {
+    "PATH": str(PROGRAM.parent),
+    # The code beside this file, also in a second checkout that shares the first one's packages.
+    "PYTHONPATH": str(ROOT / "src"),
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+}
+"""The environment of commands: their output is the same on every machine."""
+
+
 def run_onetray(command: str) -> str:
-    """What `onetray COMMAND` prints, or one of our tools, the same on every machine."""
-    program = Path(sys.executable).with_name("onetray")
+    """What `onetray COMMAND` prints, or one of our tools."""
     words = shlex.split(command)
-    line = [sys.executable, *words] if words[0].startswith("tools/") else [program, *words]
-    steady = {
-        "PATH": str(program.parent),
-        # The code beside this file, also in a second checkout that shares the first one's packages.
-        "PYTHONPATH": str(ROOT / "src"),
-        "COLUMNS": "100",
-        "NO_COLOR": "1",
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-    }
-    done = subprocess.run(line, env=steady, cwd=ROOT, capture_output=True, text=True, check=False)
+    if words[-1] == "--help":
+        return help_of(words)
+    line = [sys.executable, *words] if words[0].startswith("tools/") else [PROGRAM, *words]
+    done = subprocess.run(line, env=STEADY, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BrokenBlock(f"'{command}' failed:\n{done.stderr.strip()}")
     return done.stdout
+
+
+def help_of(words: Sequence[str]) -> str:
+    """What a command prints about itself. In this process: there are a hundred of them, and a new one imports anew."""
+    if STEADY["PYTHONPATH"] not in sys.path:
+        sys.path.insert(0, STEADY["PYTHONPATH"])
+    main = importlib.import_module("onetray.cli").main
+    out, before = io.StringIO(), dict(os.environ)
+    os.environ.clear()
+    os.environ.update(STEADY)
+    try:
+        with contextlib.redirect_stdout(out):
+            main(list(words), prog_name="onetray")
+    except SystemExit as ended:
+        if ended.code:
+            raise BrokenBlock(f"'{shlex.join(words)}' failed: exit code {ended.code}") from None
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return out.getvalue()
 
 
 if __name__ == "__main__":

@@ -43,19 +43,19 @@ def is_at_end(page: Page) -> bool:
     return bool(page.locator("[data-follow]").evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight < 24"))
 
 
-def test_a_log_is_followed_until_the_reader_scrolls_up(any_site: Site, page: Page, queue: str) -> None:
-    id_ = any_site.engine.submit("work", queue=queue, policy=LONG).id
-    held = running(any_site.engine, queue)
-    any_site.engine.log(held, *(f"line {i}" for i in range(100)))
-    page.goto(f"{any_site.url}/ui/jobs/{id_}")
+def test_a_log_is_followed_until_the_reader_scrolls_up(site: Site, page: Page, queue: str) -> None:
+    id_ = site.engine.submit("work", queue=queue, policy=LONG).id
+    held = running(site.engine, queue)
+    site.engine.log(held, *(f"line {i}" for i in range(100)))
+    page.goto(f"{site.url}/ui/jobs/{id_}")
     switch = page.get_by_label("Follow")
     expect(switch).to_be_checked()
-    any_site.engine.log(held, "the newest line")
+    site.engine.log(held, "the newest line")
     expect(page.get_by_text("the newest line")).to_have_count(1)
     assert is_at_end(page)
     page.locator("[data-follow]").evaluate("e => { e.scrollTop = 0; }")
     expect(switch).not_to_be_checked()
-    any_site.engine.log(held, "one more")
+    site.engine.log(held, "one more")
     expect(page.get_by_text("one more")).to_have_count(1)
     assert not is_at_end(page)
     switch.check()

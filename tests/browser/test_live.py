@@ -33,11 +33,11 @@ def test_a_submit_is_shown_without_a_reload(page: Page, site: Site, queue: str) 
     expect(ready(page, queue)).to_have_text("0")
 
 
-def test_two_tabs_show_the_same_and_what_one_does_the_other_shows(page: Page, any_site: Site, queue: str) -> None:
-    any_site.engine.submit("count", queue=queue)
+def test_two_tabs_show_the_same_and_what_one_does_the_other_shows(page: Page, site: Site, queue: str) -> None:
+    site.engine.submit("count", queue=queue)
     other = page.context.new_page()
     for tab in (page, other):
-        tab.goto(f"{any_site.url}/ui/queues")
+        tab.goto(f"{site.url}/ui/queues")
         expect(row_of(tab, queue)).to_be_visible()
     row_of(page, queue).get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text(f"The queue {queue} is paused")
@@ -46,28 +46,28 @@ def test_two_tabs_show_the_same_and_what_one_does_the_other_shows(page: Page, an
     expect(row_of(page, queue)).not_to_contain_text("paused")
 
 
-def test_a_hidden_tab_has_no_stream_and_catches_up_when_it_is_shown(page: Page, any_site: Site, queue: str) -> None:
-    page.goto(any_site.url)
-    wait_until(lambda: _streams(any_site) == 1)
+def test_a_hidden_tab_has_no_stream_and_catches_up_when_it_is_shown(page: Page, site: Site, queue: str) -> None:
+    page.goto(site.url)
+    wait_until(lambda: _streams(site) == 1)
     page.evaluate(HIDE, True)
-    wait_until(lambda: _streams(any_site) == 0)
-    any_site.engine.submit("count", queue=queue)
+    wait_until(lambda: _streams(site) == 0)
+    site.engine.submit("count", queue=queue)
     page.evaluate(HIDE, False)
     expect(ready(page, queue)).to_have_text("1")
     page.goto("about:blank")
-    wait_until(lambda: _streams(any_site) == 0)
+    wait_until(lambda: _streams(site) == 0)
 
 
 def _streams(site: Site) -> int:
     return site.live.services.streams.open
 
 
-def test_a_page_goes_on_after_its_server_was_started_again(page: Page, any_site: Site, queue: str) -> None:
+def test_a_page_goes_on_after_its_server_was_started_again(page: Page, site: Site, queue: str) -> None:
     expect_problem(page, "net::ERR_")
-    with serving(any_site.engine) as first:
+    with serving(site.engine) as first:
         page.goto(first.url)
-    with serving(any_site.engine, listening=listen("127.0.0.1", first.port)):
-        any_site.engine.submit("count", queue=queue)
+    with serving(site.engine, listening=listen("127.0.0.1", first.port)):
+        site.engine.submit("count", queue=queue)
         expect(ready(page, queue)).to_have_text("1")
         page.goto("about:blank")
 

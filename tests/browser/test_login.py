@@ -76,11 +76,11 @@ def test_an_open_page_of_a_session_that_is_over_asks_for_the_login(page: Page, a
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
-def test_a_page_of_what_is_deleted_says_so(page: Page, any_site: Site, queue: str) -> None:
+def test_a_page_of_what_is_deleted_says_so(page: Page, site: Site, queue: str) -> None:
     expect_problem(page, "status of 404")
-    job = any_site.engine.submit("count", queue=queue)
-    page.goto(f"{any_site.url}/ui/jobs/{job.id}")
+    job = site.engine.submit("count", queue=queue)
+    page.goto(f"{site.url}/ui/jobs/{job.id}")
     expect(page.get_by_title("Live", exact=True)).to_be_visible()
-    any_site.engine.cancel(job.id)
-    any_site.engine.delete_job(job.id)
+    site.engine.cancel(job.id)
+    site.engine.delete_job(job.id)
     expect(page.get_by_text("There is no job")).to_be_visible()

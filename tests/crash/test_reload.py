@@ -137,6 +137,25 @@ def test_a_file_that_is_missing_or_still_being_written_is_no_change(
     assert path in watched.changed()
 
 
+def test_a_change_of_the_same_size_in_the_same_second_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes bytecode for current that was compiled from a source of this second and size."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    path = tmp_path / "shop.py"
+    prints = [sys.executable, "-c", "import shop; print(shop.word)"]
+    path.write_text("word = 'one'")
+    os.utime(path, ns=(0, 10**18))
+    watched = reloader.Reloader(more=[path])
+    assert subprocess.run(prints, capture_output=True, text=True, check=True).stdout == "one\n"
+    path.write_text("word = 'two'")
+    os.utime(path, ns=(0, 10**18 + 1))
+    monkeypatch.setattr(reloader, "POLL_S", 0.0)
+    watched.watch()
+    assert subprocess.run(prints, capture_output=True, text=True, check=True).stdout == "two\n"
+
+
 def test_only_source_below_the_working_directory_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = ["shop/app.py", ".venv/lib/x.py", "lib/site-packages/y.py", "shop/data.txt"]

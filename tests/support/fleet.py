@@ -22,12 +22,25 @@ from tests.support.waits import wait_until as wait_until
 _PREPARED = multiprocessing.get_context("forkserver")
 _PREPARED.set_forkserver_preload(
     [
+        "jsonschema",
+        "onetray.cli.completion",
+        "onetray.cli.demo",
+        "onetray.cli.jobs",
         "onetray.cli.serve",
         "onetray.cli.worker",
+        "onetray.dashboard.route",
+        "onetray.dialects.jobnik.routes",
+        "onetray.dialects.pipeline.routes",
+        "onetray.dialects.so1.routes",
+        "onetray.examples.parcels",
+        "onetray.http.app",
         "onetray.http.server",
+        "onetray.mcp.route",
         "onetray.mcp.transports",
         "onetray.store.postgres",
         "onetray.store.sqlite",
+        "onetray.worker.supervisor",
+        "uvicorn.lifespan.on",
         "tests.mcp.agents",
         "tests.support.flow_kills",
         "tests.support.journal",
@@ -36,6 +49,7 @@ _PREPARED.set_forkserver_preload(
         "tests.support.lock_contention",
         "tests.support.last_task_races",
         "tests.support.claim_load",
+        "tests.support.frozen",
     ]
 )
 

@@ -12,6 +12,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from onetray.domain.errors import InvalidInput
@@ -71,6 +73,7 @@ class Reloader:
             changed = self.changed()
             if changed and not any(map(self._is_broken, changed)):
                 logger.info("changed: %s; the worker restarts", ", ".join(os.path.relpath(path) for path in changed))
+                _remove_bytecode(changed)
                 self.has_changed = True
                 self._on_change()
                 return
@@ -110,6 +113,13 @@ def _stamp(path: Path) -> Stamp:
     except OSError:
         return None
     return stat.st_mtime_ns, stat.st_size
+
+
+def _remove_bytecode(sources: Iterable[Path]) -> None:
+    """Python would run the bytecode of a source that has changed twice in a second and kept its size."""
+    for path in sources:
+        with suppress(OSError):
+            os.unlink(cache_from_source(path))
 
 
 def restart() -> None:

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import socket
 import struct
-from typing import Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.config import Config
@@ -26,6 +27,11 @@ from onetray.config import HttpConfig
 from onetray.http.limits.connections import Connections
 from onetray.http.request import CONNECTION, Headers
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Send
+
+    from onetray.http.short_requests import ShortRequests
+
 logger = logging.getLogger("onetray.http")
 
 MAX_HEAD_BYTES = 65_536
@@ -34,6 +40,7 @@ MAX_PIPELINED = 100
 """Pipelined requests. Each takes about a hundred times its size in memory."""
 MIN_PROGRESS_BYTES = 65_536
 """A client must read at least this much of a large response within `stall_s`."""
+LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 LINGER_ZERO = struct.pack("ii", 1, 0)
 """SO_LINGER value: on close, the kernel discards unsent data, too."""
 
@@ -72,10 +79,28 @@ class JoinedWrites:
 class Exchange:
     """One request and its response, for the app: see RequestConnection."""
 
-    __slots__ = ("_cycle", "_transport")
+    __slots__ = ("_cycle", "_transport", "receive", "send", "spawn", "tasks")
 
-    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
-        self._cycle, self._transport = cycle, transport
+    def __init__(self, cycle: RequestResponseCycle, protocol: Protocol) -> None:
+        self._cycle, self._transport = cycle, protocol.transport
+        # uvicorn has types of its own for ASGI.
+        self.receive: Receive = cycle.receive  # type: ignore[assignment]
+        self.send: Send = cycle.send  # type: ignore[assignment]
+        self.spawn = protocol.spawn
+        self.tasks: set[Any] = protocol.tasks
+        """The open requests, each with a `cancel`: the server waits for them when it stops."""
+
+    @property
+    def scope(self) -> Any:
+        return self._cycle.scope
+
+    def peek_body(self) -> bytes | None:
+        """The body, if all of it has arrived. It can still be taken."""
+        return None if self._cycle.more_body or self._cycle.disconnected else bytes(self._cycle.body)
+
+    def abort(self) -> None:
+        """Close the connection: the client gets no response."""
+        self._transport.abort()
 
     def take_body(self) -> bytes | None:
         """Does what `cycle.receive` does when it has nothing to wait for."""
@@ -92,7 +117,7 @@ class Exchange:
     def is_disconnected(self) -> bool:
         return self._cycle.disconnected
 
-    def send_at_once(self, status: int, headers: Headers, body: bytes) -> bool:
+    def send_at_once(self, status: int, headers: Headers, body: bytes, more_lines: bytes = b"") -> bool:
         """Does what `cycle.send` does for the two messages of a response with a known length."""
         cycle = self._cycle
         if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
@@ -100,7 +125,7 @@ class Exchange:
         lines = [*cycle.default_headers, *headers]
         if HEADER_VALUE_RE.search(b"".join([value for _, value in lines])) or b"connection" in dict(lines):
             return False
-        parts = [STATUS_LINE[status], *[b"%s: %s\r\n" % line for line in lines], b"\r\n", body]
+        parts = [STATUS_LINE[status], *[b"%s: %s\r\n" % line for line in lines], more_lines, b"\r\n", body]
         cycle.response_started, cycle.waiting_for_100_continue = True, False
         self._transport.write(b"".join(parts))
         cycle.response_complete = True
@@ -115,8 +140,17 @@ class Protocol(HttpToolsProtocol):
     _in_head = _reparsing = False
     _length_headers = b""
     """The current request's Content-Length and Transfer-Encoding headers."""
+    _is_feeding = False
+    """Whether the parser is being fed."""
+    _unstarted: RequestResponseCycle | None = None
+    """A request that may be a short one, until the parser has all data that has arrived."""
     _in_message = _is_cut_off = False
     """Whether a request has been received in part; whether the server closed the connection."""
+    _idle_since: float | None = None
+    """When the connection became idle, by the loop's clock; None while it is not."""
+    _idle_timer: asyncio.TimerHandle | None = None
+    """Closes an idle connection. It runs on during requests, and looks at `_idle_since` when it fires: starting and
+    cancelling one for each request took a twentieth of its time."""
     _head_timer: asyncio.TimerHandle | None = None
     """Fires when a request head takes too long."""
     _stall_timer: asyncio.TimerHandle | None = None
@@ -129,7 +163,7 @@ class Protocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, state, app_state)
         self._http, self._connections = http, connections
-        self.timeout_keep_alive: float = http.idle_s  # type: ignore[assignment]
+        self._short: ShortRequests | None = getattr(config.loaded_app, "short_requests", None)
 
     # The connection.
 
@@ -143,7 +177,7 @@ class Protocol(HttpToolsProtocol):
         self._connections.remove(self)
         self._stop_head_timer()
         self._stop_stall_timer()
-        self._unset_keepalive_if_required()
+        self._stop_idle_timer()
         self._deferred = None
         super().connection_lost(exc)
 
@@ -156,10 +190,27 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _start_idle_timer(self) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self._http.idle_s, self._close_if_idle)
 
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _close_if_idle(self) -> None:
+        self._idle_timer = None
+        if self._idle_since is None:
+            return  # The end of the request starts it again.
+        end = self._idle_since + self._http.idle_s
+        if end > self.loop.time():
+            self._idle_timer = self.loop.call_at(end, self._close_if_idle)
+            return
+        self.timeout_keep_alive_handler()
         self._watch_end()
 
     def shutdown(self) -> None:
@@ -171,6 +222,7 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._buffered += len(data)
+        self._is_feeding = True
         try:
             while data:
                 data = self._feed(data)
@@ -178,6 +230,9 @@ class Protocol(HttpToolsProtocol):
                 raise httptools.HttpParserError
         except httptools.HttpParserError:
             self.send_400_response(self._parse_error)
+        self._is_feeding = False
+        if self._unstarted is not None:
+            self._start_short(self._unstarted)
         if self._is_idle:
             self._restart_timers()
 
@@ -266,9 +321,12 @@ class Protocol(HttpToolsProtocol):
         self._count(len(name) + len(value))
         # Ignore trailers: the request was accepted without them.
         if self._in_head and not self._reparsing:
-            super().on_header(name, value)
-            if name.lower() in (b"content-length", b"transfer-encoding"):
+            name = name.lower()
+            self.headers.append((name, value))
+            if name in LENGTH_HEADERS:
                 self._length_headers += name + b": " + value + b"\r\n"
+            elif name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         self._in_head, self._buffered = False, 0
@@ -309,9 +367,23 @@ class Protocol(HttpToolsProtocol):
             # Its response would only be buffered behind the unread one.
             self._deferred = cycle, app
             return
-        cycle.scope[CONNECTION] = Exchange(cycle, self.transport)  # type: ignore[literal-required]
+        cycle.scope[CONNECTION] = Exchange(cycle, self)  # type: ignore[literal-required]
         cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
-        task = self.loop.create_task(cycle.run_asgi(app))
+        if self._is_feeding and self._short is not None and app is self.app and self._short.takes(cycle.scope):  # type: ignore[arg-type]
+            # Its body mostly comes together with its head: see `data_received`.
+            self._unstarted = cycle
+        else:
+            self.spawn(cycle.run_asgi(app))
+
+    def _start_short(self, cycle: RequestResponseCycle) -> None:
+        self._unstarted = None
+        exchange: Exchange = cycle.scope[CONNECTION]  # type: ignore[literal-required]
+        if self._short is None or cycle.more_body or not self._short.begin(exchange):
+            self.spawn(cycle.run_asgi(self.app))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a request, or the rest of one, in a task."""
+        task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._end_task)
 
@@ -320,7 +392,14 @@ class Protocol(HttpToolsProtocol):
         self._watch_end()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """Does what uvicorn does, with an idle timer of our own."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._start_idle_timer()
         if self._is_idle:
             self._connections.end_request(self)
             if self._in_message:

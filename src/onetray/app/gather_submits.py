@@ -54,16 +54,16 @@ class Gathering(Generic[Item, Answer]):
         self._thread = ThreadPoolExecutor(1, "onetray-batch")
 
     async def call(self, item: Item) -> Answer:
-        return (await self.ask((item,)))[0]
+        return (await self.put((item,)))[0]
 
-    def ask(self, items: Sequence[Item]) -> asyncio.Future[Sequence[Answer]]:
+    def put(self, items: Sequence[Item]) -> asyncio.Future[Sequence[Answer]]:
         """Add items that are carried out in one batch. Await what it returns for their answers."""
         answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
-        self.put(items, answers)
+        self.put_for(answers, items)
         return answers
 
-    def put(self, items: Sequence[Item], answers: Answers[Answer]) -> None:
-        """Add items that are carried out in one batch."""
+    def put_for(self, answers: Answers[Answer], items: Sequence[Item]) -> None:
+        """Add items that are carried out in one batch, and what gets their answers."""
         self._waiting.append(Waiting(items, answers))
         if not self._busy:
             self._busy = True

@@ -130,7 +130,7 @@ class Services:
         """Carry out a command in a transaction shared with other requests. Returns its value or raises its error."""
         with otel.span_around(command.verb, _span_kind(command)) as span:
             self._carry([command], span)
-            (verdict,) = await self.commands().ask((command,))
+            (verdict,) = await self.commands().put((command,))
             return verdict.unwrap()
 
     async def call_by(self, work: Callable[[Services, list[C]], Sequence[R]], command: C) -> R:
@@ -145,7 +145,7 @@ class Services:
             self._carry(commands, span)
             if len(commands) > SHARED_COMMANDS:
                 return await self.read(self.engine.run, commands)
-            return list(await self.commands().ask(commands))
+            return list(await self.commands().put(commands))
 
     def commands(self) -> Gathering[Command, Verdict]:
         """The engine's batches on the running loop."""

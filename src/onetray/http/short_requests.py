@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from onetray.http.auth.middleware import AuthMiddleware
     from onetray.http.limits.body_budget import Body
-    from onetray.http.limits.protocol import Exchange
+    from onetray.http.limits.exchange import Exchange
     from onetray.http.limits.requests import LimitMiddleware
     from onetray.http.observe.request_log import RequestLog
 
@@ -126,7 +126,7 @@ class ShortRequest:
         token = current_trace.set(self._entry.trace)
         try:
             carry(self._plan.commands)
-            self._of.services.commands().put(self._plan.commands, self)
+            self._of.services.commands().put_for(self, self._plan.commands)
         finally:
             current_trace.reset(token)
 

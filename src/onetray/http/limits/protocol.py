@@ -15,21 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    HEADER_VALUE_RE,
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from onetray.config import HttpConfig
 from onetray.http.limits.connections import Connections
-from onetray.http.request import CONNECTION, Headers
+from onetray.http.limits.exchange import Exchange, JoinedWrites
+from onetray.http.request import CONNECTION
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Send
-
     from onetray.http.short_requests import ShortRequests
 
 logger = logging.getLogger("onetray.http")
@@ -43,95 +37,6 @@ MIN_PROGRESS_BYTES = 65_536
 LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 LINGER_ZERO = struct.pack("ii", 1, 0)
 """SO_LINGER value: on close, the kernel discards unsent data, too."""
-
-
-class JoinedWrites:
-    """The transport of one response: sends its head together with the first part of its body, in one system call."""
-
-    __slots__ = ("_held", "_is_first", "_loop", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._held, self._is_first = b"", True
-
-    def write(self, data: bytes) -> None:
-        if self._is_first:
-            self._held, self._is_first = data, False
-            # A stream may send its first event much later.
-            self._loop.call_soon(self._flush)
-        else:
-            self._transport.write(self._held + data if self._held else data)
-            self._held = b""
-
-    def _flush(self) -> None:
-        if self._held:
-            self._transport.write(self._held)
-            self._held = b""
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-
-class Exchange:
-    """One request and its response, for the app: see RequestConnection."""
-
-    __slots__ = ("_cycle", "_transport", "receive", "send", "spawn", "tasks")
-
-    def __init__(self, cycle: RequestResponseCycle, protocol: Protocol) -> None:
-        self._cycle, self._transport = cycle, protocol.transport
-        # uvicorn has types of its own for ASGI.
-        self.receive: Receive = cycle.receive  # type: ignore[assignment]
-        self.send: Send = cycle.send  # type: ignore[assignment]
-        self.spawn = protocol.spawn
-        self.tasks: set[Any] = protocol.tasks
-        """The open requests, each with a `cancel`: the server waits for them when it stops."""
-
-    @property
-    def scope(self) -> Any:
-        return self._cycle.scope
-
-    def peek_body(self) -> bytes | None:
-        """The body, if all of it has arrived. It can still be taken."""
-        return None if self._cycle.more_body or self._cycle.disconnected else bytes(self._cycle.body)
-
-    def abort(self) -> None:
-        """Close the connection: the client gets no response."""
-        self._transport.abort()
-
-    def take_body(self) -> bytes | None:
-        """Does what `cycle.receive` does when it has nothing to wait for."""
-        cycle = self._cycle
-        if cycle.more_body or cycle.disconnected:
-            return None
-        body = bytes(cycle.body)
-        cycle.body = bytearray()
-        cycle.flow.resume_reading()
-        cycle.message_event.clear()
-        return body
-
-    @property
-    def is_disconnected(self) -> bool:
-        return self._cycle.disconnected
-
-    def send_at_once(self, status: int, headers: Headers, body: bytes, more_lines: bytes = b"") -> bool:
-        """Does what `cycle.send` does for the two messages of a response with a known length."""
-        cycle = self._cycle
-        if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
-            return False
-        lines = [*cycle.default_headers, *headers]
-        if HEADER_VALUE_RE.search(b"".join([value for _, value in lines])) or b"connection" in dict(lines):
-            return False
-        parts = [STATUS_LINE[status], *[b"%s: %s\r\n" % line for line in lines], more_lines, b"\r\n", body]
-        cycle.response_started, cycle.waiting_for_100_continue = True, False
-        self._transport.write(b"".join(parts))
-        cycle.response_complete = True
-        cycle.message_event.set()
-        cycle.on_response()
-        return True
 
 
 class Protocol(HttpToolsProtocol):

@@ -34,6 +34,8 @@ MAX_PIPELINED = 100
 """Pipelined requests. Each takes about a hundred times its size in memory."""
 MIN_PROGRESS_BYTES = 65_536
 """A client must read at least this much of a large response within `stall_s`."""
+LATE_S, MAX_LATE_BYTES = 0.02, 16_384
+"""How long a request that may be a short one waits for its body, and how much of an incomplete body there may be."""
 LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 LINGER_ZERO = struct.pack("ii", 1, 0)
 """SO_LINGER value: on close, the kernel discards unsent data, too."""
@@ -48,7 +50,9 @@ class Protocol(HttpToolsProtocol):
     _is_feeding = False
     """Whether the parser is being fed."""
     _unstarted: RequestResponseCycle | None = None
-    """A request that may be a short one, until the parser has all data that has arrived."""
+    """A request that may be a short one, until its body is complete."""
+    _late_timer: asyncio.TimerHandle | None = None
+    """Starts it the usual way, which limits the time for a body."""
     _in_message = _is_cut_off = False
     """Whether a request has been received in part; whether the server closed the connection."""
     _idle_since: float | None = None
@@ -85,6 +89,8 @@ class Protocol(HttpToolsProtocol):
         self._stop_idle_timer()
         self._deferred = None
         super().connection_lost(exc)
+        if self._unstarted is not None:
+            self._start_unstarted()
 
     def cut_off(self) -> None:
         """Close the connection at once and discard unsent data."""
@@ -137,7 +143,7 @@ class Protocol(HttpToolsProtocol):
             self.send_400_response(self._parse_error)
         self._is_feeding = False
         if self._unstarted is not None:
-            self._start_short(self._unstarted)
+            self._start_if_complete(self._unstarted)
         if self._is_idle:
             self._restart_timers()
 
@@ -275,15 +281,26 @@ class Protocol(HttpToolsProtocol):
         cycle.scope[CONNECTION] = Exchange(cycle, self)  # type: ignore[literal-required]
         cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
         if self._is_feeding and self._short is not None and app is self.app and self._short.takes(cycle.scope):  # type: ignore[arg-type]
-            # Its body mostly comes together with its head: see `data_received`.
+            # Its body comes next: see `data_received`.
             self._unstarted = cycle
         else:
             self.spawn(cycle.run_asgi(app))
 
-    def _start_short(self, cycle: RequestResponseCycle) -> None:
-        self._unstarted = None
-        exchange: Exchange = cycle.scope[CONNECTION]  # type: ignore[literal-required]
-        if self._short is None or cycle.more_body or not self._short.begin(exchange):
+    def _start_if_complete(self, cycle: RequestResponseCycle) -> None:
+        """Start a request that may be a short one, or wait for the rest of its body: many clients send it apart."""
+        if not cycle.more_body:
+            self._start_unstarted(short=True)
+        elif cycle.waiting_for_100_continue or len(cycle.body) > MAX_LATE_BYTES or self.transport.is_closing():
+            self._start_unstarted()
+        elif self._late_timer is None:
+            self._late_timer = self.loop.call_later(LATE_S, self._start_unstarted)
+
+    def _start_unstarted(self, short: bool = False) -> None:
+        cycle, self._unstarted = self._unstarted, None
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        if cycle is not None and not (short and self._short is not None and self._short.begin(cycle.scope[CONNECTION])):  # type: ignore[literal-required]
             self.spawn(cycle.run_asgi(self.app))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

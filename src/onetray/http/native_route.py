@@ -164,7 +164,7 @@ def own_key(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     return endpoint
 
 
-def short(prepare: Prepare) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def can_be_short(prepare: Prepare) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Mark a route most of whose requests need nothing but their commands (short_requests.py)."""
 
     def mark(endpoint: Callable[..., Any]) -> Callable[..., Any]:

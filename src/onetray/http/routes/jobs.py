@@ -20,7 +20,7 @@ from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.idempotency import free_key_if_unavailable, key_of, submit_key
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, Plan, accepts, own_key, returns, short
+from onetray.http.native_route import NativeRoute, Plan, accepts, can_be_short, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.params import At, Cursor, Id, Kind, Limit, PastTasks, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import Moment, read_model
@@ -87,7 +87,7 @@ def _submitted(job: Receipt | Placed, warning: dict[str, str]) -> Json:
 @router.post("", summary="Submit a job", **returns(answers.ACCEPTED, 201, also={200: answers.ACCEPTED}),
              **accepts(TaskBody, FlowBody))  # fmt: skip
 @own_key
-@short(_plan_submit)
+@can_be_short(_plan_submit)
 async def submit_job(request: Request, principal: Principal = Submitter) -> Json:
     """Submits a flow if the body has `stages`, otherwise a single task.
 

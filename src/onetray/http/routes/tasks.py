@@ -22,7 +22,7 @@ from onetray.http.claim_delivery import deliver, deliver_at_once, track_request
 from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, Plan, accepts, own_key, returns, short
+from onetray.http.native_route import NativeRoute, Plan, accepts, can_be_short, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.params import At, Id, trace_of
 from onetray.http.schemas.base import adapter_of, read_model
@@ -62,7 +62,7 @@ async def _answer_claim(
 
 @router.post("/claim", summary="Claim tasks", **returns(answers.CLAIMED), **accepts(ClaimBody))
 @own_key
-@short(_plan_claim)
+@can_be_short(_plan_claim)
 async def claim_tasks(request: Request, principal: Principal = Worker) -> Json:
     """Claims up to `limit` tasks of a queue, highest priority first, then oldest. An empty list is not an error.
 
@@ -152,7 +152,7 @@ def _reported(request: Request, body: Any, verdicts: Sequence[Verdict]) -> Json:
 
 
 @router.post("/reports", summary="Send many reports", **returns(answers.REPORTED), **accepts(ReportsBody))
-@short(_plan_reports)
+@can_be_short(_plan_reports)
 async def report_tasks(request: Request, principal: Principal = Worker) -> Json:
     """Returns one verdict per report, in request order. A rejected report does not affect the others."""
     body = await read_model(request, ReportsBody)

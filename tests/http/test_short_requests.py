@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
+from onetray.config import HttpConfig
 from onetray.domain.commands import Command
 from onetray.domain.lifecycle import QUEUED
 from onetray.domain.task import Verdict
@@ -247,3 +248,12 @@ def test_an_answer_that_cannot_be_written_fails_its_own_request_only(
     assert ways.post(JOBS, {"kind": "mail"}).status_code == 500
     monkeypatch.undo()
     assert ways.post(JOBS, {"kind": "mail"}).status_code == 201
+
+
+def test_a_caller_with_too_many_requests_is_refused_the_usual_way(engine: Engine) -> None:
+    submit(engine, "mail")
+    with serving(engine, HttpConfig(requests_per_s=0.001)) as live:
+        ways = Ways(live)
+        assert [ways.post(JOBS, {"kind": "mail"}).status_code for _ in range(2)] == [201, 429]
+        wait_until(lambda: ("POST", NO_ROUTE, "429") in ways.requests)
+        assert ways.shorts == 0

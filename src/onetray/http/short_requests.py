@@ -8,16 +8,16 @@ usual way, which begins anew: `begin` returns False and has done nothing.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from onetray import otel
-from onetray.domain.errors import OnetrayError, OutcomeUnknown
+from onetray.domain.errors import OutcomeUnknown
 from onetray.domain.task import Verdict
 from onetray.http import problems
 from onetray.http.auth.scopes import EXEMPT, Principal
@@ -63,7 +63,7 @@ class ShortRequests:
 
     def begin(self, exchange: Exchange) -> bool:
         """Begin a request whose body is complete. Returns False, and has done nothing, if it is not a short one."""
-        scope: Any = exchange.scope
+        scope, began = exchange.scope, time.perf_counter()
         short = self._routes[scope["method"], scope["path"]]
         if scope["query_string"] or otel.tracer() is not None or self.services.stopping:
             return False
@@ -73,23 +73,20 @@ class ShortRequests:
         body = exchange.peek_body()
         if not body or not self.limits.is_plain(scope, body):
             return False
-        scope["app"], scope[SERVICES], scope["onetray.principal"], scope[BODY] = (
-            self.app,
-            self.services,
-            principal,
-            body,
-        )
-        scope["endpoint"], scope["route"], scope["path_params"] = short.route.endpoint, short.route, {}
+        scope["app"], scope[SERVICES] = self.app, self.services
         request = BufferedRequest(scope, exchange.receive, exchange.send)
         try:
             plan = short.prepare(request, body, principal)
             upload = None if plan is None else self.limits.admit(principal, body)
-        except (OnetrayError, ValidationError):
+        except Exception:
+            # It fails there again, and is told why.
             return False
         if plan is None or upload is None:
             return False
         exchange.take_body()
-        ShortRequest(self, exchange, request, principal, plan, upload).send_commands()
+        scope["onetray.principal"], scope[BODY] = principal, body
+        scope["endpoint"], scope["route"], scope["path_params"] = short.route.endpoint, short.route, {}
+        ShortRequest(self, exchange, request, principal, plan, upload, began).send_commands()
         return True
 
 
@@ -112,10 +109,10 @@ class ShortRequest:
 
     def __init__(
         self, of: ShortRequests, exchange: Exchange, request: BufferedRequest, principal: Principal, plan: Plan,
-        upload: Body,
+        upload: Body, began: float,
     ) -> None:  # fmt: skip
         self._of, self._exchange, self._request, self._plan, self._upload = of, exchange, request, plan, upload
-        self._entry = RequestEntry(request.scope, exchange.send)
+        self._entry = RequestEntry(request.scope, exchange.send, began)
         self._watched = of.auth.watched(request.scope, exchange.receive, self._entry.send, principal)
         self._is_over = False
 

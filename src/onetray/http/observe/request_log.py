@@ -86,8 +86,9 @@ class RequestLog:
 class RequestEntry:
     """One request, from its first line to the last byte of its response."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope, self._send, self._began = scope, send, time.perf_counter()
+    def __init__(self, scope: Scope, send: Send, began: float | None = None) -> None:
+        self._scope, self._send = scope, send
+        self._began = time.perf_counter() if began is None else began
         self.trace: RequestTrace = trace_request(scope)
         self._span = None if otel.tracer() is None else self._begin_span()
         self.status: int | None = None

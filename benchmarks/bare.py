@@ -14,6 +14,8 @@ from starlette.routing import Route
 
 from onetray.http.server import listen, url_of
 
+IDLE_S = 600
+
 
 def _route(path: str, answer: str) -> Route:
     told = orjson.loads(answer)
@@ -30,7 +32,9 @@ def main(answers: dict[str, str]) -> None:
     listening = listen("127.0.0.1", 0)
     app = Starlette(routes=[_route(path, answer) for path, answer in answers.items()])
     print(f"listens on {url_of(listening)};", flush=True)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run([listening])
+    # Its connections are idle while the other sides have their turns.
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=IDLE_S)
+    uvicorn.Server(config).run([listening])
 
 
 if __name__ == "__main__":

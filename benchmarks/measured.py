@@ -50,7 +50,7 @@ class Sizes:
     finished: int = 10_000_000
     held_s: float = 300.0
     events: int = 10_000_000
-    requests: int = 4_000
+    requests: int = 8_000
     clients: int = 32
     in_memory: int = 100_000
     stages: int = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +24,12 @@ from benchmarks.host import Host
 @click.option(
     "--dialect", type=click.Choice(["jobnik", "mcp"]), help="Tasks that clients of this dialect take and complete."
 )
+@click.option(
+    "--before",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The working copy of another version, whose server takes turns with this one.",
+)
 @options.rounds(3)
 def http(
     as_json: bool,
@@ -31,6 +38,7 @@ def http(
     jobs: int | None,
     clients: int | None,
     dialect: str | None,
+    before: Path | None,
     rounds: int,
 ) -> None:
     """Submits, and claims with reports, over HTTP; beside a route that only parses and answers the same JSON."""
@@ -51,9 +59,9 @@ def http(
     def of(host: Host, store: str) -> dict[str, Any]:
         found = {}
         for batch in batches:
-            many, at_once = jobs or (4_000 if batch == 1 else 20_000), clients or (32 if batch == 1 else 16)
+            many, at_once = jobs or (8_000 if batch == 1 else 20_000), clients or (32 if batch == 1 else 16)
             options.say(f"{store}, {batch} jobs in a request, {many:,} jobs, {at_once} clients, {rounds} rounds")
-            found[str(batch)] = measure(host, store, batch, many, at_once, rounds)
+            found[str(batch)] = measure(host, store, batch, many, at_once, rounds, before)
         return found
 
     options.show(options.measured("http", stores, of), as_json)

@@ -51,7 +51,7 @@ def claim_together(live: Live, runs: HeldRuns, workers: Sequence[str]) -> list[A
         found = []
         for n, worker in enumerate(workers, 1):
             found.append(clients.submit(claim, live, worker))
-            wait_until(lambda n=n: live.on_loop(lambda: len(live.services._commands()._waiting)) == n)  # type: ignore[misc]
+            wait_until(lambda n=n: live.on_loop(lambda: len(live.services.commands()._waiting)) == n)  # type: ignore[misc]
         runs.go.set()
         assert first.result(WAIT_S) == []
         return [future.result(WAIT_S) for future in found]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from onetray.engine import Engine
-from onetray.http.limits.protocol import MAX_HEAD_BYTES, Exchange
+from onetray.http.limits.exchange import Exchange
+from onetray.http.limits.protocol import MAX_HEAD_BYTES
 from tests.support.live import WAIT_S, Live, serving
 
 LINE = b"GET /api/v1/version HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -154,6 +155,7 @@ class Cycle:
         self.waiting_for_100_continue, self.keep_alive = True, True
         self.flow = SimpleNamespace(write_paused=changed.pop("write_paused", False))
         self.message_event, self.written, self.ended = asyncio.Event(), list[bytes](), 0
+        self.transport = self
         vars(self).update(changed)
 
     def write(self, data: bytes) -> None:

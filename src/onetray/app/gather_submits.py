@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -20,14 +20,25 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Answer_contra = TypeVar("Answer_contra", contravariant=True)
+
+
+class Answers(Protocol[Answer_contra]):
+    """What gets the answers of one caller, on the loop: a future, or something like it, whose methods do not raise."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, answers: Sequence[Answer_contra], /) -> None: ...
+
+    def set_exception(self, error: BaseException, /) -> None: ...
 
 
 class Waiting(Generic[Item, Answer]):
-    """The items of one caller, and the future of their answers."""
+    """The items of one caller, and what gets their answers."""
 
     __slots__ = ("answers", "items")
 
-    def __init__(self, items: Sequence[Item], answers: asyncio.Future[Sequence[Answer]]) -> None:
+    def __init__(self, items: Sequence[Item], answers: Answers[Answer]) -> None:
         self.items, self.answers = items, answers
 
 
@@ -47,14 +58,18 @@ class Gathering(Generic[Item, Answer]):
 
     def put(self, items: Sequence[Item]) -> asyncio.Future[Sequence[Answer]]:
         """Add items that are carried out in one batch. Await what it returns for their answers."""
-        loop = asyncio.get_running_loop()
-        unit: Waiting[Item, Answer] = Waiting(items, loop.create_future())
-        self._waiting.append(unit)
+        answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self.put_for(answers, items)
+        return answers
+
+    def put_for(self, answers: Answers[Answer], items: Sequence[Item]) -> None:
+        """Add items that are carried out in one batch, and what gets their answers."""
+        self._waiting.append(Waiting(items, answers))
         if not self._busy:
             self._busy = True
+            loop = asyncio.get_running_loop()
             # In the next iteration of the loop, so that the batch has all submits of this one.
             loop.call_soon(self._send, loop)
-        return unit.answers
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._next_count()

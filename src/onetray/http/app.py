@@ -4,6 +4,8 @@ Owns the order in which a request passes through them:
 
     request ─▶ request log (id, metrics) ─▶ authentication ─▶ limits ─▶ index ─▶ allow (scope) ─▶ route ─▶ engine
                    └─▶ problems: every error, as RFC 9457
+
+Most submits, claims and reports take a shorter way through the same steps: see short_requests.py.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from onetray.http.routes import (
     tasks,
 )
 from onetray.http.services import SERVICES, HttpConfig, Services
+from onetray.http.short_requests import ShortRequests
 
 OWN_SPANS: Any = {"tracing": False, "metrics": False, "logs": False}
 """Disables FastAPI's own telemetry: its spans would contain queries and messages."""
@@ -82,6 +85,9 @@ for _router in ROUTERS:
 class App(FastAPI):
     """The app, whose requests reach their routes without the layers of FastAPI and Starlette."""
 
+    short_requests: ShortRequests | None = None
+    """For onetray's own server, which asks it first."""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
@@ -94,8 +100,11 @@ class App(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         services: Services = self.state.services
         routes = RouteIndex(self.state.guarded, super().build_middleware_stack())
-        limited = LimitMiddleware(routes, services)
-        return RequestLog(AuthMiddleware(limited, services), services.metrics)
+        limits = LimitMiddleware(routes, services)
+        auth = AuthMiddleware(limits, services)
+        log = RequestLog(auth, services.metrics)
+        self.short_requests = ShortRequests(self, services, log, auth, limits, self.state.guarded)
+        return log
 
 
 def build(engine: Engine, config: HttpConfig | None = None) -> FastAPI:

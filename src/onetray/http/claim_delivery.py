@@ -19,6 +19,7 @@ from onetray.domain.errors import OnetrayError, Unauthorized
 from onetray.domain.task import Assignment
 from onetray.http.auth.middleware import UNDO
 from onetray.http.auth.scopes import Principal
+from onetray.http.request import connection_of
 from onetray.http.services import Services, services_of
 
 logger = logging.getLogger("onetray.http")
@@ -61,6 +62,15 @@ async def deliver(
         return []
     request.scope[UNDO] = partial(release_undelivered, services, claimed, REFUSED, command)
     return claimed
+
+
+def deliver_at_once(request: Request, principal: Principal, command: c.Claim, claimed: list[Assignment]) -> bool:
+    """`deliver` without a wait. Returns False, and does nothing, if that is not enough."""
+    services, connection = services_of(request), connection_of(request.scope)
+    if connection is None or connection.is_disconnected or not services.tokens.holds_at_once(principal):
+        return False
+    request.scope[UNDO] = partial(release_undelivered, services, claimed, REFUSED, command)
+    return True
 
 
 async def release_undelivered(

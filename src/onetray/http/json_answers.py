@@ -5,7 +5,7 @@ Engine values are encoded as remote/value_codec.py defines, which the client sha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -20,6 +20,9 @@ from onetray.domain.task import RawJson
 from onetray.remote.value_codec import is_record, iso_time, known_fields, micros, shown_fields
 
 Encoder = Callable[[Any], Any]
+BODILESS = frozenset({204, 304})
+"""Statuses of responses without a body."""
+JSON_TYPE = (b"content-type", b"application/json")
 
 
 def to_json(value: Any) -> Any:
@@ -111,6 +114,17 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         return encoded(content)
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """What Starlette does, for a body and a type that are always there."""
+        if self.media_type != Json.media_type or self.status_code in BODILESS:
+            super().init_headers(headers)
+            return
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), JSON_TYPE]
+        if headers:
+            given = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+            names = [name for name, _ in given]
+            self.raw_headers = [*given, *(header for header in self.raw_headers if header[0] not in names)]
 
 
 def encoded(content: Any) -> bytes:

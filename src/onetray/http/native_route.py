@@ -6,10 +6,10 @@ and the description at /api/v1/openapi.json is built from these declarations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import cached_property
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from fastapi import Request, Response
@@ -20,7 +20,9 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from onetray.domain.checks import read_json
+from onetray.domain.commands import Command
 from onetray.domain.errors import InvalidInput
+from onetray.domain.task import Verdict
 from onetray.http.idempotency import KEY_HEADER, run_with_key
 from onetray.http.openapi.answers import AnswerShape
 from onetray.http.request import header_values
@@ -32,6 +34,18 @@ and drop every null from the examples."""
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 GuardedHandler = Callable[[Request, dict[str, Any]], Coroutine[Any, Any, Response]]
 """Handles a request that passed its guards: their values come with it, by the names of the parameters."""
+
+
+class Plan(NamedTuple):
+    """The commands of a request, at most SHARED_COMMANDS, and what to answer when they have been carried out."""
+
+    commands: Sequence[Command]
+    respond: Callable[[Sequence[Verdict]], Response | Coroutine[Any, Any, Response]]
+    """A coroutine if the answer takes longer. May raise."""
+
+
+Prepare = Callable[[Request, bytes, Any], Plan | None]
+"""Plans a request, by its body and its principal. None, or an error: its handler has to be called instead."""
 
 
 class GuardedRoute(APIRoute):
@@ -148,6 +162,16 @@ def own_key(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a route that handles `Idempotency-Key` itself."""
     endpoint.has_own_key = True  # type: ignore[attr-defined]
     return endpoint
+
+
+def can_be_short(prepare: Prepare) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a route most of whose requests need nothing but their commands (short_requests.py)."""
+
+    def mark(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+        endpoint.prepare = prepare  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark
 
 
 def returns(answer: AnswerShape, status: int = 200, *, also: dict[int, AnswerShape] | None = None) -> dict[str, Any]:

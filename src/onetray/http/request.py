@@ -28,8 +28,11 @@ class RequestConnection(Protocol):
     @property
     def is_disconnected(self) -> bool: ...
 
-    def send_at_once(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Send a whole response in one write. Returns False, and does nothing, if it has to be sent as usual."""
+    def send_at_once(self, status: int, headers: Headers, body: bytes, more_lines: bytes = b"") -> bool:
+        """Send a whole response in one write. Returns False, and does nothing, if it has to be sent as usual.
+
+        `more_lines` are further headers as they are sent: nobody looks for control characters in them.
+        """
 
 
 def header_values(scope: Scope) -> HeaderValues:

@@ -112,6 +112,10 @@ class Services:
         new = [kind for kind in dict.fromkeys(kinds) if (namespace, kind) not in self._known_kinds]
         return await self.read(self._unknown_kinds, new[:MAX_UNKNOWN_KINDS], namespace) if new else []
 
+    def knows(self, kind: str, namespace: str) -> bool:
+        """Whether a kind is known without a query."""
+        return (namespace, kind) in self._known_kinds
+
     def _unknown_kinds(self, kinds: list[str], namespace: str) -> list[str]:
         unknown = []
         for kind in kinds:
@@ -126,7 +130,7 @@ class Services:
         """Carry out a command in a transaction shared with other requests. Returns its value or raises its error."""
         with otel.span_around(command.verb, _span_kind(command)) as span:
             self._carry([command], span)
-            (verdict,) = await self._commands().put((command,))
+            (verdict,) = await self.commands().put((command,))
             return verdict.unwrap()
 
     async def call_by(self, work: Callable[[Services, list[C]], Sequence[R]], command: C) -> R:
@@ -141,9 +145,9 @@ class Services:
             self._carry(commands, span)
             if len(commands) > SHARED_COMMANDS:
                 return await self.read(self.engine.run, commands)
-            return list(await self._commands().put(commands))
+            return list(await self.commands().put(commands))
 
-    def _commands(self) -> Gathering[Command, Verdict]:
+    def commands(self) -> Gathering[Command, Verdict]:
         """The engine's batches on the running loop."""
         loop = asyncio.get_running_loop()
         if self._batches is None or self._batches[0]() is not loop:

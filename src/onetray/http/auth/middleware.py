@@ -18,7 +18,7 @@ from onetray.http.auth.hosts import AuthHeaders, auth_headers, check_allowed, ch
 from onetray.http.auth.scopes import EXEMPT, NOBODY, Principal
 from onetray.http.auth.token_cache import LOCAL, TokenCache
 from onetray.http.auth.token_watch import TokenWatch
-from onetray.http.json_answers import Json
+from onetray.http.json_answers import BODILESS, Json
 from onetray.http.observe.request_log import ENTRY, RequestEntry
 from onetray.http.services import Services
 
@@ -29,11 +29,11 @@ HEADERS = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
 )
 """Defaults for browsers, unless a route sets its own: no sniffing, no caching, no use by other pages."""
-
+DEFAULT_NAMES = frozenset(name for name, _ in HEADERS)
+DEFAULT_LINES = b"".join(b"%s: %s\r\n" % header for header in HEADERS)
 
 PLAIN_RESPONSES = frozenset({Response, Json})
 """Responses that are complete, and send nothing but themselves."""
-BODILESS = frozenset({204, 304})
 UNDO = "onetray.undo"
 """Key in a request's scope: a callback that undoes the request's effect when its response is withheld."""
 
@@ -62,8 +62,22 @@ class AuthMiddleware:
             await problems.problem_answer(error, scope)(scope, receive, with_headers(send))
             return
         scope["onetray.principal"] = principal
-        watched = WatchedSend(with_headers(send), scope, receive, principal, self._tokens, self._recheck_s, self._now)
-        await self._app(scope, receive, watched)
+        await self._app(scope, receive, self.watched(scope, receive, send, principal))
+
+    def watched(self, scope: Scope, receive: Receive, send: Send, principal: Principal) -> WatchedSend:
+        return WatchedSend(send, scope, receive, principal, self._tokens, self._recheck_s, self._now)
+
+    def principal_at_once(self, scope: Scope) -> Principal | None:
+        """The caller of a request to a path that takes tokens only, if that takes no query. None: do it as usual."""
+        headers, config = auth_headers(scope), self._services.config
+        try:
+            if self._tokens.known_not_needed:
+                check_local(scope, headers)
+                return LOCAL
+            check_allowed(headers, config.allowed_hosts, config.allowed_origins)
+        except OnetrayError:
+            return None
+        return self._tokens.principal_at_once(bearer_of(headers))
 
     async def _principal(self, scope: Scope) -> Principal:
         browser = self._services.browser
@@ -86,9 +100,13 @@ class WatchedSend:
         self, send: Send, scope: Scope, receive: Receive, principal: Principal, tokens: TokenCache, recheck_s: float,
         monotonic: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._send, self._scope, self._receive, self._principal = send, scope, receive, principal
+        self._send_bare, self._scope, self._receive, self._principal = send, scope, receive, principal
         self._tokens, self._recheck_s, self._now = tokens, recheck_s, monotonic
         self._checked_at, self._is_closed = monotonic(), False
+
+    @property
+    def _send(self) -> Send:
+        return with_headers(self._send_bare)
 
     async def __call__(self, message: Message) -> None:
         if self._is_closed:
@@ -119,9 +137,10 @@ class WatchedSend:
             return False
         if response.status_code in BODILESS or response.background is not None or self._scope["method"] == "HEAD":
             return False
-        return entry.send_at_once(
-            response.status_code, with_default_headers(response.raw_headers), bytes(response.body)
-        )
+        headers, body = response.raw_headers, bytes(response.body)
+        if DEFAULT_NAMES.isdisjoint([name for name, _ in headers]):
+            return entry.send_at_once(response.status_code, headers, body, DEFAULT_LINES)
+        return entry.send_at_once(response.status_code, with_default_headers(headers), body, b"")
 
     @property
     def _is_due(self) -> bool:

@@ -66,7 +66,7 @@ def allow(*scopes: str) -> Callable[[Request], Coroutine[Any, Any, Principal]]:
             )
         return principal
 
-    allowed.scopes = scopes  # type: ignore[attr-defined]
+    allowed.scopes, allowed.enough = scopes, enough  # type: ignore[attr-defined]
     return allowed
 
 

@@ -103,8 +103,33 @@ class TokenCache:
             raise Unauthorized(_BAD_TOKEN, given=True)
         self._check_not_ended(entry)
         await self._record_use(entry)
-        token = entry.token
-        return Principal(token.name, token.namespace, frozenset(token.scopes), token.id, token.groups)
+        return _principal_of(entry.token)
+
+    def principal_at_once(self, text: str | None) -> Principal | None:
+        """The principal of a token, if the cache has it and nothing is to be written. None: ask `principal`."""
+        parts = None if text is None else parts_of(text)
+        entry = None if parts is None else self._fresh(parts.id)
+        if parts is None or entry is None or entry.token is None or self._now() >= entry.record_use_at:
+            return None
+        return _principal_of(entry.token) if is_secret_of(parts.secret, entry.token) else None
+
+    def holds_at_once(self, principal: Principal) -> bool:
+        """Whether the cache knows that the principal's token is still accepted. False: ask `recheck`."""
+        if principal.token is None:
+            return self.known_not_needed
+        entry = self._fresh(principal.token)
+        return entry is not None and entry.token is not None and _covers(entry.token, principal)
+
+    def _fresh(self, id_: str) -> _Entry | None:
+        """The entry of a token that is known to be valid now; None if it is not, or if that takes a query."""
+        entry = self._known.get(id_)
+        if entry is None or self._now() >= entry.fresh_until:
+            return None
+        try:
+            self._check_not_ended(entry)
+        except Unauthorized:
+            return None
+        return entry
 
     async def recheck(self, principal: Principal) -> None:
         """Raises Unauthorized if the principal's token would not be accepted any more."""
@@ -119,7 +144,7 @@ class TokenCache:
         if entry.token is None:
             raise Unauthorized(_BAD_TOKEN, given=True)
         self._check_not_ended(entry)
-        if entry.token.namespace != principal.namespace or not principal.scopes <= frozenset(entry.token.scopes):
+        if not _covers(entry.token, principal):
             raise Unauthorized("the token's scopes were reduced: connect again", given=True)
 
     def expires_in_s(self, principal: Principal) -> float:
@@ -199,6 +224,15 @@ class TokenCache:
         except OnetrayError as e:
             # The request does not fail: used_at is merely older than it should be.
             logger.warning("the use of token %s could not be recorded: %s", entry.token.id, type(e).__name__)
+
+
+def _principal_of(token: Token) -> Principal:
+    return Principal(token.name, token.namespace, frozenset(token.scopes), token.id, token.groups)
+
+
+def _covers(token: Token, principal: Principal) -> bool:
+    """Whether a token still allows what it allowed when the principal was authenticated."""
+    return token.namespace == principal.namespace and principal.scopes <= frozenset(token.scopes)
 
 
 async def _with_timeout(pending: asyncio.Future[T]) -> T:

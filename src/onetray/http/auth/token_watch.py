@@ -31,6 +31,10 @@ class TokenWatch:
         self._watching: dict[str | None, set[Ended]] = {}
         self._tasks: dict[str | None, asyncio.Task[None]] = {}
 
+    def holds_at_once(self, principal: Principal) -> bool:
+        """Whether `must_hold` would return without a query."""
+        return self.cache.holds_at_once(principal)
+
     async def must_hold(self, principal: Principal) -> None:
         """Raises Unauthorized if the principal's token would not be accepted any more."""
         # While the database is unavailable, a response holds nothing new from it either.

@@ -58,6 +58,8 @@ class BodyBudget:
 class Body:
     """One request's share of the budget; use it in a `with` around the request."""
 
+    __slots__ = ("_budget", "_timeout", "caller", "is_evicted", "size")
+
     def __init__(self, budget: BodyBudget, caller: str) -> None:
         self._budget, self.caller = budget, caller
         self.size = 0
@@ -68,6 +70,9 @@ class Body:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
         self._budget.release(self)
 
     def begin(self, timeout: asyncio.Timeout | None) -> None:

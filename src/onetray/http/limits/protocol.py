@@ -10,21 +10,21 @@ import asyncio
 import logging
 import socket
 import struct
-from typing import Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    HEADER_VALUE_RE,
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from onetray.config import HttpConfig
 from onetray.http.limits.connections import Connections
-from onetray.http.request import CONNECTION, Headers
+from onetray.http.limits.exchange import Exchange, JoinedWrites
+from onetray.http.request import CONNECTION
+
+if TYPE_CHECKING:
+    from onetray.http.short_requests import ShortRequests
 
 logger = logging.getLogger("onetray.http")
 
@@ -34,79 +34,11 @@ MAX_PIPELINED = 100
 """Pipelined requests. Each takes about a hundred times its size in memory."""
 MIN_PROGRESS_BYTES = 65_536
 """A client must read at least this much of a large response within `stall_s`."""
+LATE_S, MAX_LATE_BYTES = 0.02, 16_384
+"""How long a request that may be a short one waits for its body, and how much of an incomplete body there may be."""
+LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 LINGER_ZERO = struct.pack("ii", 1, 0)
 """SO_LINGER value: on close, the kernel discards unsent data, too."""
-
-
-class JoinedWrites:
-    """The transport of one response: sends its head together with the first part of its body, in one system call."""
-
-    __slots__ = ("_held", "_is_first", "_loop", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._held, self._is_first = b"", True
-
-    def write(self, data: bytes) -> None:
-        if self._is_first:
-            self._held, self._is_first = data, False
-            # A stream may send its first event much later.
-            self._loop.call_soon(self._flush)
-        else:
-            self._transport.write(self._held + data if self._held else data)
-            self._held = b""
-
-    def _flush(self) -> None:
-        if self._held:
-            self._transport.write(self._held)
-            self._held = b""
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-
-class Exchange:
-    """One request and its response, for the app: see RequestConnection."""
-
-    __slots__ = ("_cycle", "_transport")
-
-    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
-        self._cycle, self._transport = cycle, transport
-
-    def take_body(self) -> bytes | None:
-        """Does what `cycle.receive` does when it has nothing to wait for."""
-        cycle = self._cycle
-        if cycle.more_body or cycle.disconnected:
-            return None
-        body = bytes(cycle.body)
-        cycle.body = bytearray()
-        cycle.flow.resume_reading()
-        cycle.message_event.clear()
-        return body
-
-    @property
-    def is_disconnected(self) -> bool:
-        return self._cycle.disconnected
-
-    def send_at_once(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Does what `cycle.send` does for the two messages of a response with a known length."""
-        cycle = self._cycle
-        if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
-            return False
-        lines = [*cycle.default_headers, *headers]
-        if HEADER_VALUE_RE.search(b"".join([value for _, value in lines])) or b"connection" in dict(lines):
-            return False
-        parts = [STATUS_LINE[status], *[b"%s: %s\r\n" % line for line in lines], b"\r\n", body]
-        cycle.response_started, cycle.waiting_for_100_continue = True, False
-        self._transport.write(b"".join(parts))
-        cycle.response_complete = True
-        cycle.message_event.set()
-        cycle.on_response()
-        return True
 
 
 class Protocol(HttpToolsProtocol):
@@ -115,8 +47,19 @@ class Protocol(HttpToolsProtocol):
     _in_head = _reparsing = False
     _length_headers = b""
     """The current request's Content-Length and Transfer-Encoding headers."""
+    _is_feeding = False
+    """Whether the parser is being fed."""
+    _unstarted: RequestResponseCycle | None = None
+    """A request that may be a short one, until its body is complete."""
+    _late_timer: asyncio.TimerHandle | None = None
+    """Starts it the usual way, which limits the time for a body."""
     _in_message = _is_cut_off = False
     """Whether a request has been received in part; whether the server closed the connection."""
+    _idle_since: float | None = None
+    """When the connection became idle, by the loop's clock; None while it is not."""
+    _idle_timer: asyncio.TimerHandle | None = None
+    """Closes an idle connection. It runs on during requests, and looks at `_idle_since` when it fires: starting and
+    cancelling one for each request took a twentieth of its time."""
     _head_timer: asyncio.TimerHandle | None = None
     """Fires when a request head takes too long."""
     _stall_timer: asyncio.TimerHandle | None = None
@@ -129,7 +72,7 @@ class Protocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, state, app_state)
         self._http, self._connections = http, connections
-        self.timeout_keep_alive: float = http.idle_s  # type: ignore[assignment]
+        self._short: ShortRequests | None = getattr(config.loaded_app, "short_requests", None)
 
     # The connection.
 
@@ -143,9 +86,11 @@ class Protocol(HttpToolsProtocol):
         self._connections.remove(self)
         self._stop_head_timer()
         self._stop_stall_timer()
-        self._unset_keepalive_if_required()
+        self._stop_idle_timer()
         self._deferred = None
         super().connection_lost(exc)
+        if self._unstarted is not None:
+            self._start_unstarted()
 
     def cut_off(self) -> None:
         """Close the connection at once and discard unsent data."""
@@ -156,10 +101,27 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _start_idle_timer(self) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self._http.idle_s, self._close_if_idle)
 
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _close_if_idle(self) -> None:
+        self._idle_timer = None
+        if self._idle_since is None:
+            return  # The end of the request starts it again.
+        end = self._idle_since + self._http.idle_s
+        if end > self.loop.time():
+            self._idle_timer = self.loop.call_at(end, self._close_if_idle)
+            return
+        self.timeout_keep_alive_handler()
         self._watch_end()
 
     def shutdown(self) -> None:
@@ -171,6 +133,7 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._buffered += len(data)
+        self._is_feeding = True
         try:
             while data:
                 data = self._feed(data)
@@ -178,6 +141,9 @@ class Protocol(HttpToolsProtocol):
                 raise httptools.HttpParserError
         except httptools.HttpParserError:
             self.send_400_response(self._parse_error)
+        self._is_feeding = False
+        if self._unstarted is not None:
+            self._start_if_complete(self._unstarted)
         if self._is_idle:
             self._restart_timers()
 
@@ -266,9 +232,12 @@ class Protocol(HttpToolsProtocol):
         self._count(len(name) + len(value))
         # Ignore trailers: the request was accepted without them.
         if self._in_head and not self._reparsing:
-            super().on_header(name, value)
-            if name.lower() in (b"content-length", b"transfer-encoding"):
+            name = name.lower()
+            self.headers.append((name, value))
+            if name in LENGTH_HEADERS:
                 self._length_headers += name + b": " + value + b"\r\n"
+            elif name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         self._in_head, self._buffered = False, 0
@@ -309,9 +278,34 @@ class Protocol(HttpToolsProtocol):
             # Its response would only be buffered behind the unread one.
             self._deferred = cycle, app
             return
-        cycle.scope[CONNECTION] = Exchange(cycle, self.transport)  # type: ignore[literal-required]
+        cycle.scope[CONNECTION] = Exchange(cycle, self)  # type: ignore[literal-required]
         cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]
-        task = self.loop.create_task(cycle.run_asgi(app))
+        if self._is_feeding and self._short is not None and app is self.app and self._short.takes(cycle.scope):  # type: ignore[arg-type]
+            # Its body comes next: see `data_received`.
+            self._unstarted = cycle
+        else:
+            self.spawn(cycle.run_asgi(app))
+
+    def _start_if_complete(self, cycle: RequestResponseCycle) -> None:
+        """Start a request that may be a short one, or wait for the rest of its body: many clients send it apart."""
+        if not cycle.more_body:
+            self._start_unstarted(short=True)
+        elif cycle.waiting_for_100_continue or len(cycle.body) > MAX_LATE_BYTES or self.transport.is_closing():
+            self._start_unstarted()
+        elif self._late_timer is None:
+            self._late_timer = self.loop.call_later(LATE_S, self._start_unstarted)
+
+    def _start_unstarted(self, short: bool = False) -> None:
+        cycle, self._unstarted = self._unstarted, None
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        if cycle is not None and not (short and self._short is not None and self._short.begin(cycle.scope[CONNECTION])):  # type: ignore[literal-required]
+            self.spawn(cycle.run_asgi(self.app))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a request, or the rest of one, in a task."""
+        task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._end_task)
 
@@ -320,7 +314,14 @@ class Protocol(HttpToolsProtocol):
         self._watch_end()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """Does what uvicorn does, with an idle timer of our own."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._start_idle_timer()
         if self._is_idle:
             self._connections.end_request(self)
             if self._in_message:

@@ -69,6 +69,30 @@ class LimitMiddleware:
                 scope[BODY], receive = body, replay(body, receive)
             await self._app(scope, receive, send)
 
+    def is_plain(self, scope: Scope, body: bytes) -> bool:
+        """Whether a body that has arrived is small JSON which `read_body` would take."""
+        headers = header_values(scope)
+        return (
+            len(body) <= min(SMALL_BODY_BYTES, self._config.body_bytes)
+            and headers.get(b"content-type") == [b"application/json"]
+            and b"transfer-encoding" not in headers
+            and b"content-encoding" not in headers
+            and not is_deeper(body, self._config.json_depth)
+        )
+
+    def admit(self, principal: Principal, body: bytes) -> Body | None:
+        """Count a request and its body, until it is released. None if the caller sends too many. Raises Busy."""
+        caller = principal.token or principal.name
+        if self._rates.take(caller):
+            return None
+        upload = self._body_budget.open(caller)
+        try:
+            _count_at_once(body, self._config, upload)
+        except OnetrayError:
+            upload.release()
+            raise
+        return upload
+
     def _check_rate(self, principal: Principal) -> None:
         retry_after_s = self._rates.take(principal.token or principal.name)
         if retry_after_s:

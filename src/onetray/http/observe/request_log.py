@@ -14,10 +14,12 @@ from onetray import otel
 from onetray.domain.errors import OutcomeUnknown
 from onetray.http import problems
 from onetray.http.observe.tracing import RequestTrace, current_trace, trace_request
-from onetray.http.request import Headers, connection_of
+from onetray.http.request import connection_of
 from onetray.log_format import log_facts
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from onetray.http.observe.metrics import Metrics
@@ -46,9 +48,23 @@ class RequestLog:
             return
         entry = RequestEntry(scope, send)
         token = current_trace.set(entry.trace)
-        self._metrics.open += 1
+        self.begun()
         try:
-            await self._app(scope, receive, entry.send)
+            await self.watch(entry, scope, receive, self._app(scope, receive, entry.send))
+        finally:
+            current_trace.reset(token)
+
+    def begun(self) -> None:
+        self._metrics.open += 1
+
+    def ended(self, entry: RequestEntry) -> None:
+        self._metrics.open -= 1
+        entry.close(self._metrics)
+
+    async def watch(self, entry: RequestEntry, scope: Scope, receive: Receive, rest: Awaitable[None]) -> None:
+        """Await the rest of a request that has begun: answer its errors, and log its end."""
+        try:
+            await rest
         except asyncio.CancelledError:
             # The server stops, and the time for open requests is over.
             if entry.status is not None:
@@ -64,16 +80,15 @@ class RequestLog:
             if entry.status < 500:
                 logger.exception("request %s failed after its response was sent", entry.trace.request_id)
         finally:
-            current_trace.reset(token)
-            self._metrics.open -= 1
-            entry.close(self._metrics)
+            self.ended(entry)
 
 
 class RequestEntry:
     """One request, from its first line to the last byte of its response."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope, self._send, self._began = scope, send, time.perf_counter()
+    def __init__(self, scope: Scope, send: Send, began: float | None = None) -> None:
+        self._scope, self._send = scope, send
+        self._began = time.perf_counter() if began is None else began
         self.trace: RequestTrace = trace_request(scope)
         self._span = None if otel.tracer() is None else self._begin_span()
         self.status: int | None = None
@@ -95,10 +110,16 @@ class RequestEntry:
             self.complete = True
         await self._send(message)
 
-    def send_at_once(self, status: int, headers: Headers, body: bytes) -> bool:
+    def send_at_once(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes, more_lines: bytes) -> bool:
         """Send a whole response without an await. Returns whether the server can."""
         connection = connection_of(self._scope)
-        if connection is None or not connection.send_at_once(status, self._with_request_id(headers), body):
+        if connection is None:
+            return False
+        if b"x-request-id" in dict(headers):
+            headers = self._with_request_id(headers)
+        else:
+            more_lines += b"x-request-id: %s\r\n" % self.trace.request_id.encode()
+        if not connection.send_at_once(status, headers, body, more_lines):
             return False
         self.status, self.complete = status, True
         return True

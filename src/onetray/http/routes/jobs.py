@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Request
 
 from onetray.domain.commands import Submit
 from onetray.domain.errors import InvalidInput, NotFound
-from onetray.domain.flow import Flow
+from onetray.domain.flow import Flow, Placed
 from onetray.domain.flow_commands import SubmitFlow
-from onetray.domain.task import Task
+from onetray.domain.task import Receipt, Task
 from onetray.engine.api import EngineApi
 from onetray.engine.list_api import JOB_STATES
 from onetray.engine.list_scan import MAX_PAGE, MAX_TOTAL
@@ -20,7 +20,7 @@ from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Submitter
 from onetray.http.idempotency import free_key_if_unavailable, key_of, submit_key
 from onetray.http.json_answers import Json, to_json
-from onetray.http.native_route import NativeRoute, accepts, own_key, returns
+from onetray.http.native_route import NativeRoute, Plan, accepts, can_be_short, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.params import At, Cursor, Id, Kind, Limit, PastTasks, cursor_at, cursor_position, headers_of_request
 from onetray.http.schemas.base import Moment, read_model
@@ -65,9 +65,29 @@ LabelPairs = Annotated[
 ]  # fmt: skip
 
 
+def _plan_submit(request: Request, raw: bytes, principal: Principal) -> Plan | None:
+    command, services = _submit_command(request, JOB.validate_json(raw), principal), services_of(request)
+    if not all(services.knows(kind, principal.namespace) for kind in _kinds(command)):
+        return None
+    return Plan((command,), lambda verdicts: _submitted(verdicts[0].unwrap(), {}))
+
+
+def _submit_command(request: Request, body: Any, principal: Principal) -> Submit | SubmitFlow:
+    command: Submit | SubmitFlow = body.value(
+        **submit_key(body, key_of(request)), **headers_of_request(request, principal)
+    )
+    return command
+
+
+def _submitted(job: Receipt | Placed, warning: dict[str, str]) -> Json:
+    headers = {"Location": f"/api/v1/jobs/{job.id}", **warning}
+    return Json(views.placed_view(job), status_code=200 if job.repeated else 201, headers=headers)
+
+
 @router.post("", summary="Submit a job", **returns(answers.ACCEPTED, 201, also={200: answers.ACCEPTED}),
              **accepts(TaskBody, FlowBody))  # fmt: skip
 @own_key
+@can_be_short(_plan_submit)
 async def submit_job(request: Request, principal: Principal = Submitter) -> Json:
     """Submits a flow if the body has `stages`, otherwise a single task.
 
@@ -76,12 +96,9 @@ async def submit_job(request: Request, principal: Principal = Submitter) -> Json
     long they live. A kind that nobody has declared is accepted, because its worker may come later: then the header
     `Onetray-Warning` names it.
     """
-    body = await read_model(request, JOB)
-    command = body.value(**submit_key(body, key_of(request)), **headers_of_request(request, principal))
+    command = _submit_command(request, await read_model(request, JOB), principal)
     warning = await _warning(services_of(request), [command], principal)
-    job = await services_of(request).call(command)
-    headers = {"Location": f"/api/v1/jobs/{job.id}", **warning}
-    return Json(views.placed_view(job), status_code=200 if job.repeated else 201, headers=headers)
+    return _submitted(await services_of(request).call(command), warning)
 
 
 async def _warning(services: Services, commands: list[Submit | SubmitFlow], principal: Principal) -> dict[str, str]:

@@ -6,6 +6,7 @@ A report names the fence and the worker of its claim, so a worker can only chang
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,28 +14,55 @@ from fastapi import APIRouter, Request
 
 from onetray.domain import commands as c
 from onetray.domain.errors import InvalidInput
-from onetray.domain.task import Assignment
+from onetray.domain.task import Assignment, Verdict
 from onetray.engine.api import EngineApi
 from onetray.http import views
 from onetray.http.auth.scopes import Principal, Reader, Worker
-from onetray.http.claim_delivery import deliver, track_request
+from onetray.http.claim_delivery import deliver, deliver_at_once, track_request
 from onetray.http.claim_waiters import watch_disconnect
 from onetray.http.idempotency import free_key_if_unavailable, key_of
 from onetray.http.json_answers import Json
-from onetray.http.native_route import NativeRoute, accepts, own_key, returns
+from onetray.http.native_route import NativeRoute, Plan, accepts, can_be_short, own_key, returns
 from onetray.http.openapi import answers
 from onetray.http.params import At, Id, trace_of
-from onetray.http.schemas.base import read_model
+from onetray.http.schemas.base import adapter_of, read_model
 from onetray.http.schemas.bodies import ClaimBody, ReportsBody
-from onetray.http.services import services_of
+from onetray.http.services import SHARED_COMMANDS, services_of
 from onetray.notify.waiters import group_of
 from onetray.remote.command_codec import command_from
 
 router = APIRouter(prefix="/api/v1/tasks", tags=["tasks"], route_class=NativeRoute)
 
 
+def _plan_claim(request: Request, raw: bytes, principal: Principal) -> Plan | None:
+    body = adapter_of(ClaimBody).validate_json(raw)
+    command: c.Claim = body.value(namespace=principal.namespace)
+    if command.request_key is not None or key_of(request) is not None:
+        # Such a claim may be repeated: its requests are tracked.
+        return None
+    services, deadline = services_of(request), time.monotonic() + body.wait_s
+    seen = services.engine.wake.work_in([(command.namespace, command.queue)])
+
+    def respond(verdicts: Sequence[Verdict]) -> Json | Coroutine[Any, Any, Json]:
+        claimed: list[Assignment] = verdicts[0].unwrap()
+        if claimed and not deliver_at_once(request, principal, command, claimed):
+            return _answer_claim(request, principal, command, deadline, seen, claimed)
+        if not claimed and body.wait_s:
+            return _answer_claim(request, principal, command, deadline, seen, claimed)
+        return Json(views.answer_view(c.Claim, claimed))
+
+    return Plan((command,), respond)
+
+
+async def _answer_claim(
+    request: Request, principal: Principal, command: c.Claim, deadline: float, seen: int, claimed: list[Assignment]
+) -> Json:
+    return Json(views.answer_view(c.Claim, await _finish_claim(request, principal, command, deadline, seen, claimed)))
+
+
 @router.post("/claim", summary="Claim tasks", **returns(answers.CLAIMED), **accepts(ClaimBody))
 @own_key
+@can_be_short(_plan_claim)
 async def claim_tasks(request: Request, principal: Principal = Worker) -> Json:
     """Claims up to `limit` tasks of a queue, highest priority first, then oldest. An empty list is not an error.
 
@@ -60,9 +88,16 @@ async def _claim(request: Request, principal: Principal, command: c.Claim, wait_
     with track_request(command):
         seen = services.engine.wake.work_in([(command.namespace, command.queue)])
         claimed: list[Assignment] = await services.call(command)
-        if not claimed and wait_s:
-            claimed = await _wait_and_claim(request, principal, command, deadline, seen)
-        return await deliver(request, principal, command, claimed) if claimed else []
+        return await _finish_claim(request, principal, command, deadline, seen, claimed)
+
+
+async def _finish_claim(
+    request: Request, principal: Principal, command: c.Claim, deadline: float, seen: int, claimed: list[Assignment]
+) -> list[Assignment]:
+    """Wait for tasks if a claim has found none, and check that the client can receive them."""
+    if not claimed and time.monotonic() < deadline:
+        claimed = await _wait_and_claim(request, principal, command, deadline, seen)
+    return await deliver(request, principal, command, claimed) if claimed else []
 
 
 async def _wait_and_claim(
@@ -94,13 +129,19 @@ async def _wait_and_claim(
     return []
 
 
-@router.post("/reports", summary="Send many reports", **returns(answers.REPORTED), **accepts(ReportsBody))
-async def report_tasks(request: Request, principal: Principal = Worker) -> Json:
-    """Returns one verdict per report, in request order. A rejected report does not affect the others."""
+def _plan_reports(request: Request, raw: bytes, principal: Principal) -> Plan | None:
+    body = adapter_of(ReportsBody).validate_json(raw)
+    if len(body.reports) > SHARED_COMMANDS or key_of(request) is not None:
+        return None
+    return Plan(_report_commands(request, body, principal), partial(_reported, request, body))
+
+
+def _report_commands(request: Request, body: Any, principal: Principal) -> list[c.Command]:
     owned = {"namespace": principal.namespace, "trace": trace_of(request)}
-    body = await read_model(request, ReportsBody)
-    commands = [command_from(report.describes, {**owned, **report.field_values()}) for report in body.reports]
-    verdicts = await services_of(request).run(commands)
+    return [command_from(report.describes, {**owned, **report.field_values()}) for report in body.reports]
+
+
+def _reported(request: Request, body: Any, verdicts: Sequence[Verdict]) -> Json:
     free_key_if_unavailable(request, verdicts)
     return Json({
         "verdicts": [
@@ -108,6 +149,14 @@ async def report_tasks(request: Request, principal: Principal = Worker) -> Json:
             for verdict, report in zip(verdicts, body.reports, strict=True)
         ]
     })  # fmt: skip
+
+
+@router.post("/reports", summary="Send many reports", **returns(answers.REPORTED), **accepts(ReportsBody))
+@can_be_short(_plan_reports)
+async def report_tasks(request: Request, principal: Principal = Worker) -> Json:
+    """Returns one verdict per report, in request order. A rejected report does not affect the others."""
+    body = await read_model(request, ReportsBody)
+    return _reported(request, body, await services_of(request).run(_report_commands(request, body, principal)))
 
 
 @router.get("/{id}", summary="Get a task", **returns(answers.TASK))

@@ -101,7 +101,7 @@ PageSize = Annotated[int, Field(ge=1, le=1_000), whole_number]
 async def read_model(request: Request, model: type[T] | TypeAdapter[T]) -> T:
     """Parse and validate the body. An empty body counts as `{}`."""
     raw = await request.body() or b"{}"
-    adapter = model if isinstance(model, TypeAdapter) else _adapter(model)
+    adapter = model if isinstance(model, TypeAdapter) else adapter_of(model)
     if len(raw) > LARGE:
         await asyncio.to_thread(_sizes(adapter).check, raw, request.app.state.services.engine.config.limits)
     try:
@@ -136,7 +136,7 @@ def _sizes(adapter: TypeAdapter[Any]) -> Sizes:
     return sizes
 
 
-def _adapter(model: type[T]) -> TypeAdapter[T]:
+def adapter_of(model: type[T]) -> TypeAdapter[T]:
     adapter = _ADAPTERS.get(model)
     if adapter is None:
         adapter = _ADAPTERS[model] = TypeAdapter(model)

@@ -448,7 +448,10 @@ def test_a_fire_whose_job_is_open_is_not_forgotten(
     for _ in range(20):
         clock.advance(HOUR)
         sweep(engine)
-    assert (jobs(engine), outcomes(engine)) == (1, ["submitted", *["skipped_overlap"] * 3])
+    first, *others = outcomes(engine)
+    assert (jobs(engine), first, {*others}) == (1, "submitted", {"skipped_overlap"})
+    # Up to FORGET_EVERY more than KEPT.
+    assert 3 <= len(others) < 3 + 5
 
 
 def test_a_broken_schedule_does_not_keep_the_others_from_firing(

@@ -95,6 +95,10 @@ def settled(engine: Engine) -> int:
     return seen
 
 
+def listens(wake: Wake) -> bool:
+    return all(listener.is_connected for listener in (wake._listener, wake._work_listener) if listener is not None)
+
+
 def test_commits_that_nobody_waits_for_ring_no_bell(engine: Engine) -> None:
     engine.submit("mail")
     [task] = engine.claim(worker="w")
@@ -650,6 +654,8 @@ def test_another_process_wakes_one_in_the_queue_that_it_wrote_to(
 ) -> None:
     with engine_on(database_url) as engine, engine_on(database_url) as other:
         settled(engine), settled(other)
+        # On a busy machine it may not be connected yet: it would hear of the queues only that there is work anywhere.
+        wait_until(lambda: other.wake.wait(other.wake.generation, 0.05) and listens(other.wake))
         engine.submit("letter", queue="mail")
         engine.submit("letter", queue="x")
         # The other one listens while somebody waits.

@@ -547,7 +547,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     trigger_schedule: (),
     backfill_schedule: (),
     # Postpones a schedule that cannot be fired: if that is lost, it is tried again at once.
-    fire_schedules: ("_look",),
+    fire_schedules: ("_postpone",),
     pause_itself: ("_pause_itself",),
     start_bulk: ("start_bulk",),
     stop_bulk: ("_change",),
@@ -683,6 +683,6 @@ def test_nothing_is_written_in_another_way() -> None:
     """A COMMIT is resolved in one place: by `store.write`, by the committer, whose batches are in batch.py, or by a
     step of a bulk operation or a fire of a schedule, which the next step repeats."""
     sources = list(Path(onetray.__file__).parent.rglob("*.py"))
-    assert callers("transaction", sources) == {"_run_plain_successes", "_run_commands", "run_beside"}
+    assert callers("transaction", sources) == {"_run_one", "_run_plain_successes", "_run_commands", "run_beside"}
     of_cases = {function for functions in CASES.values() for function in functions}
     assert callers("write", sources) == of_cases | {"move_old_events"}, "the last one has a test of its own"

@@ -408,8 +408,8 @@ STORE = (
         name="claim-dated-by-the-first-look",
         harm="On PostgreSQL a task is claimed at a time before it was due.",
         file="store/postgres_tx.py",
-        old="self._now = max(self.now, *(row.seen_at for row in rows))",
-        new="self._now = rows[-1].seen_at",
+        old="self.not_before(max([row.seen_at for row in rows]))",
+        new="self.not_before(rows[-1].seen_at)",
         look_in=("contract/test_claims.py",),
     ),
     Fault(
@@ -464,8 +464,8 @@ STORE = (
         name="news-lost-with-the-connection",
         harm="What could not be told to other processes is never told: their workers wait for the next poll.",
         file="notify/wake.py",
-        old="                    self._unsent_work.add(work)\n                return False",
-        new="                    pass\n                return False",
+        old="            return True\n        with self._changed:\n            self._unsent_work.add(work)\n",
+        new="            return True\n",
         look_in=("contract/test_wake.py",),
     ),
 )

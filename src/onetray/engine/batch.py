@@ -105,6 +105,7 @@ def _run_one(
         with store.transaction() as tx:
             batch = BatchContext(tx, 1, rng, limits)
             claim(batch, [(0, last)])
+            batch.limit_changes.write()
         return batch.verdicts
     if len(commands) == 2 and type(last) is Claim and not last.start:
         claimed = _SubmitAndClaim(last, rng, limits)
@@ -125,6 +126,7 @@ class _SubmitAndClaim:
         batch = BatchContext(tx, 1, self._rng, self._limits)
         batch.unclaimed_new.add(submitted)
         claim(batch, [(0, self._command)])
+        batch.limit_changes.write()
         self.verdict = batch.verdicts[0]
         if not batch.unclaimed_new:
             # The submitted task is claimed already: no worker need be woken.

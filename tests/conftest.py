@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Generator, Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,8 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if not is_worker and (folder := memory_files.make_folder()):
         memory_files.use_folder(folder)
-        config.add_cleanup(lambda: memory_files.remove_folder(folder))
+        # After multiprocessing, at priority -100, has removed what it has in there.
+        Finalize(None, memory_files.remove_folder, (folder,), exitpriority=-200)
     if config.getoption("--cpu-report") or config.getoption("--save-durations"):
         config.pluginmanager.register(Meter([]) if is_worker else CpuReport(config))
 

@@ -126,10 +126,10 @@ step() {
     "$@"
 }
 
-# Three for each core: many tests wait for a process, a lease or a disk.
+# Two for each core: many tests wait for a process, a lease or a disk.
 processes() {
     cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || cores=2
-    echo $((3 * cores))
+    echo $((2 * cores))
 }
 
 look_over() {

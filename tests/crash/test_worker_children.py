@@ -16,7 +16,7 @@ from onetray import Onetray
 from onetray.worker import Worker, process_pool, process_reaper
 from tests.support import workload
 from tests.support.fleet import wait_until
-from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, has_unread, is_alive, workers
+from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, has_unread, is_alive, stop, workers
 
 DEATHS = {
     "kill": "died: killed by SIGKILL",
@@ -180,7 +180,7 @@ def test_an_order_that_a_process_reads_when_the_lease_is_over_begins_no_handler(
         _, _, _, child, reaper = traces.rows()[0]
         stopped = {child, reaper} - {worker.pid}
         for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
         job = workload.here_longer.submit(traces.ledger)
         # The worker sends the order after the start is committed: stopped in between, it would send none.
         wait_until(lambda: job.state == "running" and has_unread(child))
@@ -214,7 +214,7 @@ def test_an_order_that_a_process_reads_late_begins_its_handler_if_the_lease_was_
     with Worker(app, path=APP, concurrency=1):
         workload.here.submit(traces.ledger).result(60)
         child = traces.rows()[0][3]
-        os.kill(child, signal.SIGSTOP)
+        stop(child)
         try:
             job = workload.here.submit(traces.ledger)
             wait_until(lambda: job.state == "running")

@@ -133,6 +133,19 @@ def bytes_read(pid: int) -> int:
         return 0
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and wait until all its threads have stopped: until then they may read what they are sent."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _has_stopped(pid))
+
+
+def _has_stopped(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task")
+    if not threads.exists():
+        return True
+    return all((t / "stat").read_text().rpartition(")")[2].split()[0] == "T" for t in threads.iterdir())
+
+
 def has_unread(pid: int) -> bool:
     """Whether something lies in a pipe that this process reads from; True where there is no /proc."""
     if not Path("/proc/self/fdinfo").exists():

@@ -16,7 +16,7 @@ import pytest
 from onetray import Onetray
 from onetray.domain.errors import StoreError, Unavailable
 from onetray.engine import Engine
-from onetray.store.connect_errors import place_of
+from onetray.store.connect_errors import nobody_listens, place_of
 from onetray.store.postgres import OPEN_S
 from tests.cli.run import called, one_line, onetray
 from tests.support.cluster import Server
@@ -24,18 +24,25 @@ from tests.support.cluster import Server
 SECRET = "s3cret"
 
 
+CRASH = ""
+
+
 class Refusing:
-    """A server that speaks just enough to refuse each connection, with the next of these messages."""
+    """A server that speaks just enough to refuse each connection, with the next of these messages, or to crash."""
 
     def __init__(self, messages: Sequence[str]) -> None:
         self._messages = list(messages)
-        self.refused = 0
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.refused = self._port = 0
+        self.listen()
+
+    def listen(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", self._port))
+        self._port = self._listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"postgresql://ann:{SECRET}@127.0.0.1:{self._listening.getsockname()[1]}/jobs?gssencmode=disable"
+        return f"postgresql://ann:{SECRET}@127.0.0.1:{self._port}/jobs?gssencmode=disable"
 
     def close(self) -> None:
         self._listening.close()
@@ -55,6 +62,9 @@ class Refusing:
         connection.recv(length - 8, socket.MSG_WAITALL)
         message = self._messages[min(self.refused, len(self._messages) - 1)]
         self.refused += 1
+        if message == CRASH:
+            self.close()
+            return
         body = b"SFATAL\0VFATAL\0C28000\0M" + message.encode() + b"\0\0"
         connection.sendall(b"E" + struct.pack("!i", len(body) + 4) + body)
 
@@ -100,6 +110,21 @@ def test_what_the_server_says_is_said_after_one_attempt(said: str, advice: str) 
 
 def test_a_server_that_starts_is_waited_for() -> None:
     with refusing("the database system is starting up", 'database "jobs" does not exist') as server:
+        with pytest.raises(StoreError, match="there is no database 'jobs'"):
+            Engine.open(server.url)
+        assert server.refused == 2
+
+
+def test_a_server_that_crashes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refusing(CRASH, 'database "jobs" does not exist') as server:
+
+        def start_again(error: Exception | None) -> bool:
+            found = nobody_listens(error)
+            if found:
+                server.listen()
+            return found
+
+        monkeypatch.setattr("onetray.store.postgres.nobody_listens", start_again)
         with pytest.raises(StoreError, match="there is no database 'jobs'"):
             Engine.open(server.url)
         assert server.refused == 2

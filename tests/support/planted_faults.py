@@ -461,6 +461,14 @@ STORE = (
         look_in=("contract/test_wake.py",),
     ),
     Fault(
+        name="crash-ends-who-starts",
+        harm="A worker that starts while PostgreSQL crashes ends with an error.",
+        file="store/postgres.py",
+        old="(may_pass(error, self.url) or (was_there and nobody_listens(error)))",
+        new="may_pass(error, self.url)",
+        look_in=("cli/test_unreachable.py",),
+    ),
+    Fault(
         name="news-lost-with-the-connection",
         harm="What could not be told to other processes is never told: their workers wait for the next poll.",
         file="notify/wake.py",

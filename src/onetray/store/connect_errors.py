@@ -21,6 +21,8 @@ FIRST_CONNECT_S = 2
 PROBE_S = 0.5
 _PASSING = re.compile(
     r"starting up|not yet accepting|shutting down|too many (clients|connections)|remaining connection|"
+    # It crashes at this moment.
+    r"server closed the connection unexpectedly|"
     # pgbouncer, whose own server is away or was: it tries again only every 15 s.
     r"server login has been failing|cannot connect to server|query_wait_timeout|server conn crashed"
 )
@@ -89,10 +91,14 @@ def place_of(url: str) -> Place:
 
 
 def may_pass(error: Exception | None, url: str) -> bool:
-    """Whether the server is there and may accept a connection soon: it starts, is full, or is slow."""
+    """Whether the server is there and may accept a connection soon: it starts, is full, is slow, or has crashed."""
     if isinstance(error, ConnectionTimeout):
         return _answers(place_of(url))
     return bool(_PASSING.search(str(error)))
+
+
+def nobody_listens(error: Exception | None) -> bool:
+    return bool(_REFUSED.search(str(error)))
 
 
 def _answers(place: Place) -> bool:

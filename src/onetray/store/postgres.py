@@ -35,7 +35,7 @@ try:
 
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
-    from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, url_parts
+    from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, nobody_listens, url_parts
     from onetray.store.fast_submit_postgres import submit_one_postgres
     from onetray.store.pg_connections import ServerConnection, WarmPool
     from onetray.store.pg_pipeline import PreparedNames, run_queries
@@ -131,7 +131,7 @@ class PostgresStore(Store):
 
     def _connect(self, patience_s: float) -> None:
         """Wait for the first connection. Raises why there is none: at once, unless the server may accept one soon."""
-        until = time.monotonic() + patience_s
+        until, was_there = time.monotonic() + patience_s, False
         while True:
             # The pool runs a statement on it: a pooler accepts connections while the server is unreachable.
             was_tried = self._pool.tried.wait(max(0.0, until - time.monotonic()))
@@ -139,7 +139,9 @@ class PostgresStore(Store):
             error = self._pool.last_error
             if was_tried and error is None:
                 return
-            if not was_tried or not may_pass(error, self.url):
+            was_there = was_there or may_pass(error, self.url)
+            # One that was there a moment ago is started again: nobody listens meanwhile.
+            if not was_tried or not (may_pass(error, self.url) or (was_there and nobody_listens(error))):
                 raise connect_error(error or TimeoutError("it takes too long"), self.url) from error
             # A slow server gets more time.
             self._pool.first_connect_s = None

@@ -123,7 +123,7 @@ class Worker:
         self._janitor = self._new_janitor() if self.config.janitor else None
         self.executor.open()
         try:
-            self._register()
+            retry_transaction(self._register, engine.config.call_timeout_s)
         except BaseException:
             self.executor.close()
             raise

@@ -241,7 +241,8 @@ def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_severa
         child.kill()
         with pytest.raises(ChildProcessError):
             os.waitpid(child.process.pid, os.WNOHANG)
-    assert len(os.listdir("/dev/fd")) == before
+    # Threads of earlier tests in this process may close some of theirs meanwhile.
+    assert len(os.listdir("/dev/fd")) <= before
 
 
 def test_who_is_late_to_stop_an_attempt_does_not_kill_the_next_one_in_the_same_process(app: Onetray) -> None:

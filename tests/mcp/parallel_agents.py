@@ -10,6 +10,7 @@ from typing import Any
 from uuid_utils import uuid4
 
 from tests.mcp.agents import Agent
+from tests.support.waits import wait_until
 
 Record = dict[str, Any]
 
@@ -74,8 +75,27 @@ class Crew:
         self.expire(self.take(leaseMs=10))
         return self.get(task["id"])
 
-    def events(self, run: str) -> list[str]:
-        return [event["eventType"] for event in self.call("list_run_events", runId=run)["events"]]
+    def log(self, run: str, last: str, times: int = 1) -> list[Record]:
+        """The events of a run, once there are so many of this type.
+
+        The feed ends before an event while an older transaction is open, for example the janitor's.
+        """
+        events: list[Record] = []
+
+        def has_come() -> bool:
+            events[:] = self.call("list_run_events", runId=run)["events"]
+            return _types(events).count(last) >= times
+
+        wait_until(has_come)
+        return events
+
+    def events(self, run: str, last: str, times: int = 1) -> list[str]:
+        """The types of the events of a run, once there are so many of the last."""
+        return _types(self.log(run, last, times))
+
+
+def _types(events: list[Record]) -> list[str]:
+    return [event["eventType"] for event in events]
 
 
 def crew_of(agent: Agent) -> Crew:

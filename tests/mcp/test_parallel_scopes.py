@@ -15,6 +15,7 @@ from tests.http.callers import token
 from tests.mcp.agents import Agent, agent_at
 from tests.mcp.conftest import Place
 from tests.mcp.parallel_agents import Crew, crew_of, own_id
+from tests.support.waits import wait_until
 
 SCOPE_OF = {
     SUBMIT: {"create_run", "enqueue_task", "append_context_snapshot"},
@@ -126,7 +127,7 @@ def test_no_tool_reaches_another_namespace(
     flow = place.engine.by_alias(things["run"], namespace="ours")
     task = place.engine.by_alias(things["held"]["taskId"], namespace="ours")
     natively = {**things, "run": flow.id, "held": {**things["held"], "taskId": task.id}}
-    before = [ours.call("list_run_tasks", runId=things["run"]), ours.call("list_run_events", runId=things["run"])]
+    before = [ours.call("list_run_tasks", runId=things["run"]), {"events": ours.log(things["run"], "task.claimed", 3)}]
     nothing = {**UNKNOWN, "held": {"taskId": "held/none", "leaseId": things["held"]["leaseId"], "workerId": "w"}}
     for seen in (things, natively):
         for wanted, unknown in zip(about(seen)[tool], about(nothing)[tool], strict=True):
@@ -170,4 +171,6 @@ def test_a_cursor_does_not_tell_what_others_do(agents: dict[str, Agent], ours: C
     ours.task(ours.run())
     assert theirs.call("list_events_since", afterId=cursor) == {"events": [], "nextCursor": cursor}
     Crew(theirs, ours.kind).run()
+    # The feed ends before the event while an older transaction is open.
+    wait_until(lambda: theirs.call("list_events_since", afterId=cursor)["events"])
     assert [e["eventType"] for e in theirs.call("list_events_since", afterId=cursor)["events"]] == ["run.created"]

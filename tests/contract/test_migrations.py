@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.lifecycle import FLOW, HELD, STAGE, TASK
 from onetray.engine import Engine
 from onetray.store import open_store
-from onetray.store.schema import migration, migrations
+from onetray.store.schema import MIGRATION_LOCK, migration, migrations
 from onetray.store.sql_template import POSTGRES, SQLITE, sections_of
 from tests.support.engines import must_verify
 
@@ -241,3 +242,26 @@ def test_the_columns_that_a_submit_writes_are_columns_of_the_table() -> None:
             re.findall(rf"ALTER TABLE onetray\.{table} ADD COLUMN (\w+)", text)
         )
         assert set(re.split(r",\s*", sections_of("word")[word].text)) <= there
+
+
+@pytest.fixture
+def is_locked(database_url: str) -> Iterator[None]:
+    """Another process writes to the SQLite file, or migrates the PostgreSQL database."""
+    if database_url.startswith("sqlite"):
+        writer = apsw.Connection(database_url.removeprefix("sqlite:///"))
+        writer.execute("BEGIN IMMEDIATE")
+        yield
+        writer.close()
+        return
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        yield
+
+
+@pytest.mark.usefixtures("is_locked")
+def test_who_finds_a_database_up_to_date_waits_for_nobody(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onetray.store.sqlite_connection.BUSY_S", 0.0)
+    store = open_store(database_url)
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(store.migrate).result(20) == []
+    store.close()

@@ -24,7 +24,7 @@ from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
 from onetray.store.feed_barrier import Barrier
 from onetray.store.low_water import LowWater
 from onetray.store.retry_transaction import MayBeRepeated, retry_transaction
-from onetray.store.schema import MIGRATION_LOCK, known_version, migration, migrations
+from onetray.store.schema import MIGRATION_LOCK, known_version, migration, newer_migrations
 from onetray.store.sql_template import PARAM, POSTGRES
 
 try:
@@ -309,10 +309,9 @@ class PostgresStore(Store):
         return known_version(int(number))
 
     def migrate(self) -> list[int]:
-        # Raises for a version that no migration starts from.
-        self.version()
         applied = []
-        for number in migrations():
+        # Raises for a version that no migration starts from.
+        for number in newer_migrations(self.version()):
             if number == old_events.NUMBER and self.version() < number:
                 old_events.move_old_events(self)
             if self._apply(number):

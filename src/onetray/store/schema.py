@@ -51,6 +51,11 @@ def migrations() -> tuple[int, ...]:
     return tuple(sorted(int(path.name[:4]) for path in folder.iterdir() if path.name.endswith(".sql")))
 
 
+def newer_migrations(version: int) -> list[int]:
+    """Those that a database of this version lacks. Each of the others would take a transaction to find that out."""
+    return [number for number in migrations() if number > version]
+
+
 def migration(dialect: str, number: int) -> str:
     """The SQL of a migration for one database."""
     text = files("onetray.store").joinpath("migrations", f"{number:04d}.sql").read_text()

@@ -28,7 +28,7 @@ from onetray.store import old_events
 from onetray.store.base import Columns, Rows, Store, Tx
 from onetray.store.database_time import DatabaseTime
 from onetray.store.open_file import OpenFile, network_filesystem, require_folder
-from onetray.store.schema import copy_migrated, known_version, migration, migrations
+from onetray.store.schema import copy_migrated, known_version, migration, migrations, newer_migrations
 from onetray.store.sql_template import SQLITE
 from onetray.store.sqlite_connection import close, prepare, roll_back
 from onetray.store.sqlite_tx import SqliteSnapshot, SqliteTx, bind_sqlite, sha256_hex
@@ -296,11 +296,12 @@ class SqliteStore(Store):
     def migrate(self) -> list[int]:
         applied = []
         # Raises for another program's database, and for a version that no migration starts from.
-        if not self.version() and self.memory:
+        version = self.version()
+        if not version and self.memory:
             with self._writing:
                 copy_migrated(self._writer)
             return list(migrations())
-        for number in migrations():
+        for number in newer_migrations(version):
             if number == old_events.NUMBER and self.version() < number:
                 old_events.move_old_events(self)
             if self._apply(number):

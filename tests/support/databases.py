@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import cache
 
 import psycopg
 
 from onetray.store import open_store
 from onetray.store.postgres import PostgresSnapshot
+from onetray.store.sql_template import POSTGRES
 from onetray.verify import Findings, look
+from onetray.verify.checks import COUNTS, EVENTS, passes
+from onetray.verify.folded import broken_folds
 from tests.support.cluster import Server
 from tests.support.waits import wait_until
 from tests.support.warm_pool import drop_connections, keep_connections, kept_pids
@@ -28,24 +31,23 @@ PATIENCE_S = 60.0
 FEW_EVENTS = 2_000
 """Up to so many, a plan that was made for an empty table will do."""
 
-# What a test could have added, dropped or altered in the schema.
+# What a test could have added, dropped or altered in the schema, as sums: lists would take longer than the test.
 _SHAPE = """
-SELECT (SELECT array_agg((c.oid, c.reloptions)::text ORDER BY c.oid) FROM pg_class c
-        JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'onetray'),
-    (SELECT array_agg(o.oid ORDER BY o.oid) FROM pg_constraint o JOIN pg_namespace n ON n.oid = o.connamespace
-        WHERE n.nspname = 'onetray'),
-    (SELECT array_agg(oid ORDER BY oid) FROM pg_trigger),
-    (SELECT array_agg(p.oid ORDER BY p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname IN ('onetray', 'public')),
-    (SELECT array_agg(a.attname ORDER BY a.attrelid, a.attnum) FROM pg_attribute a
-        JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE n.nspname = 'onetray')
+(SELECT (count(*), sum(oid::int8), sum(hashtext(reloptions::text)))::text FROM pg_class
+    WHERE relnamespace = to_regnamespace('onetray')),
+(SELECT (count(*), sum(oid::int8))::text FROM pg_constraint WHERE connamespace = to_regnamespace('onetray')),
+(SELECT (count(*), sum(oid::int8))::text FROM pg_trigger),
+(SELECT (count(*), sum(oid::int8))::text FROM pg_proc
+    WHERE pronamespace IN (to_regnamespace('onetray'), to_regnamespace('public'))),
+(SELECT (count(*), sum(hashtext(attname::text)::int8 * attnum))::text FROM pg_attribute
+    WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('onetray')))
 """
 _HAS_FEW_EVENTS = f"SELECT count(*) <= {FEW_EVENTS} FROM (SELECT 1 FROM onetray.event LIMIT {FEW_EVENTS + 1}) AS e"
-_END_OTHERS = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s::int[])
-    AND backend_type = 'client backend'
+# pg_terminate_backend can wait for their end, too, but looks only every 100 ms.
+_END_OTHERS = f"""
+SELECT (SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s::int[])
+        AND backend_type = 'client backend'), {_SHAPE}
 """
 # Tables that are referred to come last.
 _TABLES = """
@@ -53,8 +55,27 @@ SELECT format('onetray.%I', tablename) FROM pg_tables
 WHERE schemaname = 'onetray' AND tablename NOT IN ('migration', 'statistic_cursor')
 ORDER BY array_position(ARRAY['policy', 'namespace'], tablename::text) NULLS FIRST, tablename = 'kind' DESC
 """
-_COUNT_NOTHING = "UPDATE onetray.statistic_cursor SET since = 0, upto = 0, counted_at = 0, removed_at = 0"
 _SEQUENCES = "SELECT format('onetray.%I', sequencename) FROM pg_sequences WHERE schemaname = 'onetray'"
+# One call instead of a statement for each table. The plans of a function are kept with the connection.
+_TO_EMPTY = """
+CREATE FUNCTION pg_temp.empty() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+    {deletes}
+    UPDATE onetray.statistic_cursor SET since = 0, upto = 0, counted_at = 0, removed_at = 0;
+    {resets}
+END $$
+"""
+_EMPTY = "SELECT pg_temp.empty()"
+
+
+@cache
+def _broken_passes() -> str:
+    """SQL for the names of all passes of the verifier that find something: the events are decoded once."""
+    each = (
+        f"SELECT '{p.name}' FROM ({p.first_broken().removeprefix(p.events)}) AS {p.name}_broken"
+        for p in passes(POSTGRES)
+        if p.name != COUNTS
+    )
+    return f"WITH event_rows AS MATERIALIZED ({EVENTS}) {' UNION ALL '.join(each)}"
 
 
 class Keeper:
@@ -63,18 +84,27 @@ class Keeper:
     def __init__(self, url: str) -> None:
         self.url = url
         keep_connections(url)
-        self._connection = _connect(url)
-        self._shape = self._shape_now()
-        self._tables = [name for (name,) in self._connection.execute(_TABLES)]
-        self._sequences = [name for (name,) in self._connection.execute(_SEQUENCES)]
+        self._open()
+        self._shape = self._end_others()[1:]
+
+    def _open(self) -> None:
+        self._connection = psycopg.connect(self.url, autocommit=True, prepare_threshold=0, application_name=KEEPER)
+        deletes = [f"DELETE FROM {name};" for (name,) in self._connection.execute(_TABLES)]
+        resets = [f"PERFORM setval('{name}', 1, false);" for (name,) in self._connection.execute(_SEQUENCES)]
+        to_empty = _TO_EMPTY.format(deletes="\n    ".join(deletes), resets="\n    ".join(resets))
+        self._connection.execute(to_empty.encode(), prepare=False)
 
     def verify(self) -> Findings | None:
         """What the verifier finds, or None where a plan made for small tables would take too long."""
         connection = self._connection
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
-            small = connection.execute(_HAS_FEW_EVENTS).fetchall() == [(True,)]
-            return look(PostgresSnapshot(connection), "postgres") if small else None
+            if connection.execute(_HAS_FEW_EVENTS).fetchall() != [(True,)]:
+                return None
+            snapshot = PostgresSnapshot(connection)
+            if connection.execute(_broken_passes().encode()).fetchall() or broken_folds(snapshot, POSTGRES):
+                return look(snapshot, POSTGRES)
+            return Findings()
         finally:
             # After a rollback psycopg would forget what it has prepared.
             connection.execute("COMMIT")
@@ -85,33 +115,31 @@ class Keeper:
             return self._empty()
         except psycopg.OperationalError:  # A test has ended every connection to its database.
             self._connection.close()
-            self._connection = _connect(self.url)
+            self._open()
             return self._empty()
 
     def _empty(self) -> bool:
-        connection = self._connection
-        kept = kept_pids(self.url)
-        # pg_terminate_backend can wait for their end, too, but looks only every 100 ms.
-        wait_until(lambda: not connection.execute(_END_OTHERS, (kept,)).fetchall(), PATIENCE_S)
-        if self._shape_now() != self._shape:
+        shapes = list[object]()
+
+        def is_alone() -> bool:
+            ended, *shape = self._end_others()
+            shapes.append(shape)
+            return ended == 0
+
+        wait_until(is_alone, PATIENCE_S)
+        if shapes[-1] != self._shape:
             return False
-        with connection.transaction(), connection.pipeline():
-            for table in self._tables:
-                connection.execute(f"DELETE FROM {table}".encode())
-            connection.execute(_COUNT_NOTHING)
-            connection.execute("SELECT setval(name, 1, false) FROM unnest(%s::text[]) AS name", (self._sequences,))
+        self._connection.execute(_EMPTY)
         return True
 
-    def _shape_now(self) -> object:
-        return self._connection.execute(_SHAPE).fetchone()
+    def _end_others(self) -> list[object]:
+        """End the connections that the engines have not left. Answers how many there were, and the schema's shape."""
+        ((*row,),) = self._connection.execute(_END_OTHERS.encode(), (kept_pids(self.url),))
+        return row
 
     def close(self) -> None:
         drop_connections(self.url)
         self._connection.close()
-
-
-def _connect(url: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(url, autocommit=True, prepare_threshold=0, application_name=KEEPER)
 
 
 _keepers: dict[str, Keeper] = {}

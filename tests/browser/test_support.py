@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.support import chromium
 from tests.support.browser import (
     DARK,
     PHONE,
@@ -119,3 +120,45 @@ def test_a_chosen_browser_that_does_not_run_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(CHOICE, "/nowhere/chromium")
     with pytest.raises(NoBrowser, match=f"{CHOICE}=/nowhere/chromium is not a Chromium that runs. Name its program"):
         find_chromium()
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of programs, on a machine of its own."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, value in (("PATH", f"{programs}"), ("PLAYWRIGHT_BROWSERS_PATH", f"{tmp_path}")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(CHOICE, raising=False)
+    monkeypatch.setattr(chromium, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(chromium, "USUAL", ())
+    monkeypatch.setattr(chromium, "PLAYWRIGHT", (f"{tmp_path}", f"{tmp_path}"))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    return programs
+
+
+def _write_program(path: Path, lines: str) -> None:
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+
+
+def test_a_shell_without_windows_is_preferred(path: Path) -> None:
+    for name in ("chromium", "google-chrome", "chromium-headless-shell"):
+        _write_program(path / name, "echo Chromium")
+    assert find_chromium() == f"{path}/chromium-headless-shell"
+
+
+def test_a_shell_is_installed_beside_a_whole_browser(path: Path) -> None:
+    _write_program(path / "chromium", "echo Chromium")
+    _write_program(path / "prepared", "echo Chromium")
+    shell = path / "chromium-headless-shell"
+    _write_program(path / "apt-get", f'[ "$1" = update ] || /bin/mv {path}/prepared {shell}')
+    assert find_chromium() == f"{shell}"
+
+
+def test_where_there_is_no_shell_a_whole_browser_is_used_and_nobody_asks_again(path: Path) -> None:
+    _write_program(path / "chromium", "echo Chromium")
+    _write_program(path / "apt-get", f"echo $@ >>{path}/asked; exit 1")
+    assert [find_chromium() for _ in range(2)] == [f"{path}/chromium"] * 2
+    assert (path / "asked").read_text().splitlines()[0] == "update -qq"
+    assert (path / "asked").read_text().count("update") == 1

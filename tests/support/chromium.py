@@ -1,5 +1,8 @@
 """A Chromium for the tests: one that this machine has, else one that is installed on first use.
 
+A headless shell is the same browser without windows, menus and extensions: the tests take half of the processor time in
+it. It is preferred, and on Debian installed beside a whole browser.
+
 Owns where the program comes from. Drives no page: see browser.py.
 """
 
@@ -11,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +24,10 @@ CHOICE = "ONETRAY_TEST_BROWSER"
 ROOT = Path(__file__).parents[2]
 CACHE, LOCKED = ROOT / ".cache/browser", ROOT / "requirements/browser"
 PACKED, PARTS = "node_modules/@sparticuz/chromium/bin", ("al2023", "swiftshader", "fonts")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless_shell")
+SHELLS = ("chromium-headless-shell", "chrome-headless-shell", "headless_shell")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+DEBIAN = ("chromium-headless-shell", "chromium")
+"""Its packages. Not every release has the first."""
 USUAL = (
     "/opt/google/chrome/chrome",
     "/snap/bin/chromium",
@@ -29,7 +35,10 @@ USUAL = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
 PLAYWRIGHT = ("~/.cache/ms-playwright", "~/Library/Caches/ms-playwright")
-PLAYWRIGHT_PROGRAMS = ("chromium*/*/chrome", "chromium*/*/headless_shell", "chromium*/*/*.app/Contents/MacOS/Chromium")
+PLAYWRIGHT_SHELLS = tuple(f"chromium*/*/{name}" for name in SHELLS)
+PLAYWRIGHT_PROGRAMS = ("chromium*/*/chrome", "chromium*/*/*.app/Contents/MacOS/Chromium")
+TRIED = "debian-was-tried"
+"""Whoever has a browser and no way to a shell does not try again with each run."""
 HELP = (
     "Install one (e.g. 'apt install chromium' or 'brew install --cask chromium') "
     f"or name its program in {CHOICE}, then run this again."
@@ -60,10 +69,12 @@ def find_chromium() -> str:
             raise NoBrowser(f"{CHOICE}={chosen} is not a Chromium that runs. Name its program, or unset the variable.")
         return chosen
     found = _found()
-    if found is None:
+    if found is None or _needs_shell(found):
         with _installing():
             # Another process may have installed one meanwhile.
-            found = _found() or _from_debian() or _from_npm()
+            found = _found()
+            if found is None or _needs_shell(found):
+                found = _from_debian() or _from_npm()
     return found
 
 
@@ -72,12 +83,24 @@ def _found() -> str | None:
 
 
 def _candidates() -> Iterator[str]:
+    yield from filter(None, map(shutil.which, SHELLS))
+    yield from _from_playwright(PLAYWRIGHT_SHELLS)
     yield from filter(None, map(shutil.which, NAMES))
     yield from USUAL
-    for folder in (os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or PLAYWRIGHT[0], PLAYWRIGHT[1]):
-        for program in PLAYWRIGHT_PROGRAMS:
-            yield from map(str, Path(folder).expanduser().glob(program))
+    yield from _from_playwright(PLAYWRIGHT_PROGRAMS)
     yield str(CACHE / "chromium")
+
+
+def _from_playwright(programs: Iterable[str]) -> Iterator[str]:
+    for folder in (os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or PLAYWRIGHT[0], PLAYWRIGHT[1]):
+        for program in programs:
+            yield from map(str, Path(folder).expanduser().glob(program))
+
+
+def _needs_shell(found: str) -> bool:
+    """Whether Debian may have something cheaper than the browser that was found."""
+    is_whole = Path(found).name in NAMES and Path(found) != CACHE / "chromium"
+    return is_whole and _may_install() and not (CACHE / TRIED).exists()
 
 
 def _runs(path: str) -> bool:
@@ -98,16 +121,24 @@ def _installing() -> Iterator[None]:
         yield
 
 
+def _may_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
 def _from_debian() -> str | None:
     """Debian's own package. Ubuntu's of the same name needs snap, which often does not run: then there is none."""
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
+    if not _may_install():
         return None
+    (CACHE / TRIED).touch()
     print("installing chromium with apt-get, for the tests in a browser", file=sys.stderr, flush=True)
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "update", "-qq"], env=quiet, stdout=subprocess.DEVNULL, check=False)
-    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-    subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL, check=False)
-    return _found()
+    for package in DEBIAN:
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+        subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL, check=False)
+        if (found := _found()) is not None:
+            return found
+    return None
 
 
 def _from_npm() -> str:

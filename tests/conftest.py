@@ -24,10 +24,12 @@ from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.first_collection import compiled_once
 from tests.support.schedule import LongestFirst, longest_first
 from tests.support.warm_pool import KeptPool
+from tests.support.whole_answers import use_whole_answers
 
 # Workers of pytest-xdist are told a width: output to a pipe must be as it is without one.
 os.environ.pop("COLUMNS", None)
 
+use_whole_answers()
 postgres_store.WarmPool = KeptPool  # type: ignore[misc]
 # Nobody pulls the plug on this process: no commit has to wait for the disk.
 sqlite_store.PRAGMAS = (*sqlite_store.PRAGMAS, "synchronous = OFF")

@@ -14,7 +14,7 @@ import pytest
 
 from onetray import Onetray
 from onetray.worker import Worker, process_pool, process_reaper
-from tests.support import workload
+from tests.support import fleet, workload
 from tests.support.fleet import wait_until
 from tests.support.workers import APP, Traces, WorkerProcess, bytes_read, has_unread, is_alive, stop, workers
 
@@ -227,10 +227,17 @@ def test_an_order_that_a_process_reads_late_begins_its_handler_if_the_lease_was_
     assert len(begun) == len(set(begun))
 
 
-def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_several_at_once(app: Onetray) -> None:
+def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_several_at_once() -> None:
+    # In a process of its own: threads of other tests may open and close descriptors meanwhile.
+    ((before, after),) = fleet.run_all(descriptors_around_deaths, [(20,)], 120)
+    assert after == before
+
+
+def descriptors_around_deaths(deaths: int) -> tuple[list[str], list[str]]:
+    """The descriptors of this process before and after children of it were killed, each by several threads at once."""
     process_pool.ProcessHandle(APP, {}).end()
-    before = len(os.listdir("/dev/fd"))
-    for _ in range(20):
+    before = sorted(os.listdir("/dev/fd"))
+    for _ in range(deaths):
         child = process_pool.ProcessHandle(APP, {})
         killers = [threading.Thread(target=child.kill, args=(child.begin(),)), threading.Thread(target=child.kill)]
         for killer in killers:
@@ -241,8 +248,7 @@ def test_deaths_leave_no_descriptor_and_no_zombie_and_may_be_asked_for_by_severa
         child.kill()
         with pytest.raises(ChildProcessError):
             os.waitpid(child.process.pid, os.WNOHANG)
-    # Threads of earlier tests in this process may close some of theirs meanwhile.
-    assert len(os.listdir("/dev/fd")) <= before
+    return before, sorted(os.listdir("/dev/fd"))
 
 
 def test_who_is_late_to_stop_an_attempt_does_not_kill_the_next_one_in_the_same_process(app: Onetray) -> None:

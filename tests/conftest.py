@@ -34,6 +34,9 @@ postgres_store.WarmPool = KeptPool  # type: ignore[misc]
 # Nobody pulls the plug on this process: no commit has to wait for the disk.
 sqlite_store.PRAGMAS = (*sqlite_store.PRAGMAS, "synchronous = OFF")
 
+GC_THRESHOLDS = (50_000, 20, 100)
+"""A test makes little garbage, and a look for it costs as much as the test has in memory."""
+
 # Time limits belong to pytest-timeout: a busy machine must not fail a property.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -140,6 +143,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         gc.enable()
 
 

@@ -22,7 +22,7 @@ def test_a_store_can_be_closed_while_another_thread_reads(tmp_path: Path) -> Non
 
     def read_for_long() -> None:
         endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
-        store.read("namespaces")
+        store.read("names")
         reading.set()
         try:
             store.read_sql(endless)
@@ -41,7 +41,7 @@ def test_a_closed_store_says_so(database_url: str) -> None:
     store = open_store(database_url)
     store.close()
     with pytest.raises(Unavailable):
-        store.read("namespaces")
+        store.read("names")
 
 
 def test_every_call_on_a_closed_engine_says_so(database_url: str) -> None:

@@ -18,7 +18,7 @@ from onetray.store.lanes import InternedLanes
 
 if TYPE_CHECKING:
     from onetray.store.base import Store, Tx
-    from onetray.store.rows import KindRow, QueueRow
+    from onetray.store.rows import NameRow
 
 
 MAX_AGE_S = 60.0
@@ -48,27 +48,24 @@ class InternedNames:
     def refresh(self) -> None:
         """Read everything again. The refresh that began last wins: a slow one must not replace newer data."""
         turn = next(self._turns)
-        read, began, began_wall = self._store.read_within, time.monotonic(), time.time()
+        began, began_wall = time.monotonic(), time.time()
         # Without a lock: in a memory database a read waits for a transaction, whose thread may call refresh, too.
-        # In this order, so that the policies that a kind refers to are read after it.
-        namespaces = read("namespaces")
-        queues: list[QueueRow] = read("queues")
-        kinds: list[KindRow] = read("kinds")
-        policies = read("policies")
+        rows: list[NameRow] = self._store.read_within("names")
+        namespaces, queues, kinds, policies = ([row for row in rows if row.sort == sort] for sort in range(4))
         with self._swapping:
-            for key, body in policies:
-                if key not in self._policies:
-                    self._policies[key] = Policy.from_body(body)
-                    self._policy_keys[body] = key
+            for policy in policies:
+                if policy.key not in self._policies:
+                    self._policies[policy.key] = Policy.from_body(policy.name)
+                    self._policy_keys[policy.name] = policy.key
             if turn < self._turn:
                 return
             self._turn = turn
             # Replaced as a whole: readers in other threads see the old dicts or the new ones.
-            self._namespaces = {name: key for key, name in namespaces}
+            self._namespaces = {space.name: space.key for space in namespaces}
             self._queue_names = {queue.key: queue.name for queue in queues}
             self._queues = {(queue.ns, queue.name): queue.key for queue in queues}
-            self._namespace_names = spaces = dict(namespaces)
-            # Skip queues of a namespace that was added between the two reads: the next refresh finds them.
+            self._namespace_names = spaces = {space.key: space.name for space in namespaces}
+            # In a damaged database a queue may have no namespace: the verifier reports it.
             self._queue_places = {queue.key: (spaces[queue.ns], queue.name) for queue in queues if queue.ns in spaces}
             self._kind_policy = {kind.key: kind.policy for kind in kinds}
             self._kind_places = {kind.key: (kind.ns, kind.name) for kind in kinds}

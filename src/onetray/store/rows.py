@@ -420,13 +420,16 @@ class QueueRow(NamedTuple):
     name: str
 
 
-class KindRow(NamedTuple):
+class NameRow(NamedTuple):
+    """A namespace, a queue, a kind or a policy, which has its body for a name: `sort` is their place in this list."""
+
+    sort: int
     key: int
     ns: int
     name: str
     policy: int
     retired_at: int | None
-    """Nothing used it then: it will be deleted unless a submit takes it back."""
+    """Nothing used the kind then: it will be deleted unless a submit takes it back."""
 
 
 class PlainKindRow(NamedTuple):

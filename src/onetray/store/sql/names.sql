@@ -1,18 +1,16 @@
 -- Namespaces, queues, kinds and policies.
 
--- name: namespaces
-SELECT key, name FROM onetray.namespace
+-- name: names
+-- row: NameRow
+-- In one statement: a process that begins reads them for each name that is new to it.
+SELECT 0 AS sort, key, 0 AS ns, name, 0 AS policy, CAST(NULL AS bigint) AS retired_at FROM onetray.namespace
+UNION ALL SELECT 1, key, ns, name, 0, NULL FROM onetray.queue
+UNION ALL SELECT 2, key, ns, name, policy, retired_at FROM onetray.kind
+UNION ALL SELECT 3, key, 0, body, 0, NULL FROM onetray.policy
 
 -- name: queues
 -- row: QueueRow
 SELECT key, ns, name FROM onetray.queue
-
--- name: kinds
--- row: KindRow
-SELECT key, ns, name, policy, retired_at FROM onetray.kind
-
--- name: policies
-SELECT key, body FROM onetray.policy
 
 -- name: add_namespace
 INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING

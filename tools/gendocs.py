@@ -19,6 +19,7 @@ import importlib
 import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -140,6 +141,8 @@ STEADY = {
     "NO_COLOR": "1",
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
+    # Otherwise each of them would compile once more what this process has in its cache.
+    **{name: os.environ[name] for name in ("PYTHONPYCACHEPREFIX",) if name in os.environ},
 }
 """The environment of commands: their output is the same on every machine."""
 
@@ -147,30 +150,33 @@ STEADY = {
 def run_onetray(command: str) -> str:
     """What `onetray COMMAND` prints, or one of our tools."""
     words = shlex.split(command)
-    if words[-1] == "--help":
-        return help_of(words)
-    line = [sys.executable, *words] if words[0].startswith("tools/") else [PROGRAM, *words]
-    done = subprocess.run(line, env=STEADY, cwd=ROOT, capture_output=True, text=True, check=False)
+    if command not in VARYING:
+        return run_here(words)
+    done = subprocess.run([PROGRAM, *words], env=STEADY, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BrokenBlock(f"'{command}' failed:\n{done.stderr.strip()}")
     return done.stdout
 
 
-def help_of(words: Sequence[str]) -> str:
-    """What a command prints about itself. In this process: there are a hundred of them, and a new one imports anew."""
+def run_here(words: Sequence[str]) -> str:
+    """What a command prints, run in this process: there are a hundred of them, and a new one imports anew."""
     if STEADY["PYTHONPATH"] not in sys.path:
         sys.path.insert(0, STEADY["PYTHONPATH"])
-    main = importlib.import_module("onetray.cli").main
-    out, before = io.StringIO(), dict(os.environ)
+    out, before, arguments = io.StringIO(), dict(os.environ), sys.argv
     os.environ.clear()
     os.environ.update(STEADY)
     try:
-        with contextlib.redirect_stdout(out):
-            main(list(words), prog_name="onetray")
+        with contextlib.redirect_stdout(out), contextlib.chdir(ROOT):
+            if words[0].startswith("tools/"):
+                sys.argv = list(words)
+                runpy.run_path(words[0], run_name="__main__")
+            else:
+                importlib.import_module("onetray.cli").main(list(words), prog_name="onetray")
     except SystemExit as ended:
         if ended.code:
             raise BrokenBlock(f"'{shlex.join(words)}' failed: exit code {ended.code}") from None
     finally:
+        sys.argv = arguments
         os.environ.clear()
         os.environ.update(before)
     return out.getvalue()

@@ -2832,19 +2832,16 @@ WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM onetray.worker AS r
     WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
 GROUP BY l.worker ORDER BY 1 LIMIT :limit;
 
--- name: namespaces
-SELECT key, name FROM onetray.namespace;
+-- name: names
+-- row: NameRow(sort, key, ns, name, policy, retired_at)
+SELECT 0 AS sort, key, 0 AS ns, name, 0 AS policy, CAST(NULL AS bigint) AS retired_at FROM onetray.namespace
+UNION ALL SELECT 1, key, ns, name, 0, NULL FROM onetray.queue
+UNION ALL SELECT 2, key, ns, name, policy, retired_at FROM onetray.kind
+UNION ALL SELECT 3, key, 0, body, 0, NULL FROM onetray.policy;
 
 -- name: queues
 -- row: QueueRow(key, ns, name)
 SELECT key, ns, name FROM onetray.queue;
-
--- name: kinds
--- row: KindRow(key, ns, name, policy, retired_at)
-SELECT key, ns, name, policy, retired_at FROM onetray.kind;
-
--- name: policies
-SELECT key, body FROM onetray.policy;
 
 -- name: add_namespace
 INSERT INTO onetray.namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;

@@ -2831,19 +2831,16 @@ WHERE o.name = :namespace AND NOT EXISTS (SELECT 1 FROM worker AS r
     WHERE r.ns = l.ns AND r.name = l.worker AND r.expires_at > :now)
 GROUP BY l.worker ORDER BY 1 LIMIT :limit;
 
--- name: namespaces
-SELECT key, name FROM namespace;
+-- name: names
+-- row: NameRow(sort, key, ns, name, policy, retired_at)
+SELECT 0 AS sort, key, 0 AS ns, name, 0 AS policy, CAST(NULL AS bigint) AS retired_at FROM namespace
+UNION ALL SELECT 1, key, ns, name, 0, NULL FROM queue
+UNION ALL SELECT 2, key, ns, name, policy, retired_at FROM kind
+UNION ALL SELECT 3, key, 0, body, 0, NULL FROM policy;
 
 -- name: queues
 -- row: QueueRow(key, ns, name)
 SELECT key, ns, name FROM queue;
-
--- name: kinds
--- row: KindRow(key, ns, name, policy, retired_at)
-SELECT key, ns, name, policy, retired_at FROM kind;
-
--- name: policies
-SELECT key, body FROM policy;
 
 -- name: add_namespace
 INSERT INTO namespace (name) VALUES (:name) ON CONFLICT DO NOTHING;

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from onetray.store.fast_submit_postgres import SUBMIT_ONE
+from onetray.store.fast_submit_postgres import SUBMIT_ONE, SUBMIT_SEVERAL
 from onetray.store.row_types import ROW_TYPES, field_names
 from onetray.store.sql_template import POSTGRES, SQLITE, Statement, sections_of
 from onetray.store.statements import statements_for
@@ -28,7 +28,8 @@ def statements(dialect: str) -> Iterator[str]:
     for name, move in known.moves.items():
         yield entry(f"move: {name}", move)
     if dialect == POSTGRES:
-        yield entry(f"name: {SUBMIT_ONE.name}", SUBMIT_ONE)
+        for statement in (SUBMIT_ONE, SUBMIT_SEVERAL):
+            yield entry(f"name: {statement.name}", statement)
 
 
 def row_line(name: str) -> str:

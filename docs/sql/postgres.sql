@@ -3910,3 +3910,33 @@ INSERT INTO onetray.event_batch (id, size, entity, ts, ns, type, state, actor, v
 SELECT at.id, 1, b.key, b.created_at, :ns::integer, :type::text, :state::text, :actor::text, :version::integer, :fence::integer, :attempts::integer, :cause::text
 FROM at, new AS b
 RETURNING entity, CASE WHEN :notify THEN pg_notify('onetray', :news)::text END;
+
+-- name: submit_several
+WITH at AS (
+    SELECT nextval('onetray.event_id') AS id, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) AS now
+    FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS x WHERE x.xid IS NOT NULL
+), b AS MATERIALIZED (
+    SELECT n.*, n.key AS job, at.now AS created_at, at.now AS updated_at, at.now AS run_at
+    FROM at, (SELECT nextval('onetray.entity_key') AS key, u.* FROM unnest(:id::uuid[], :payload::text[], :ns::integer[], :queue::integer[], :kind::integer[], :policy::integer[], :max_attempts::integer[], :priority::integer[], :correlation_id::text[], :trace::text[]) WITH ORDINALITY AS u(id, payload, ns, queue, kind, policy, max_attempts, priority, correlation_id, trace, place)) AS n
+), keys AS (
+    SELECT count(*) AS size, min(b.key) AS first, min(b.key - b.place) = max(b.key - b.place) AS follow_each_other,
+        string_agg(CAST(b.key AS text), ',' ORDER BY b.place) AS list
+    FROM b
+), new AS (
+    INSERT INTO onetray.task (key, id, job, ns, queue, kind, policy, version, fence, priority, attempts, max_attempts, spared, created_at, updated_at,
+    run_at, state, retry_of, idempotency_key, correlation_id, trace, lane, payload, events)
+    SELECT b.key, b.id, b.job, b.ns, b.queue, b.kind, b.policy, :version::integer, :fence::integer, b.priority, :attempts::integer, b.max_attempts, :spared::integer, b.created_at, b.updated_at,
+    b.run_at, :state::text, :retry_of::bigint, :idempotency_key::text, b.correlation_id, b.trace, :lane::integer, b.payload, CAST(at.id + b.place - 1 AS text) FROM at, b
+), listed AS (
+    INSERT INTO onetray.ready (queue, rank, task, kind)
+    SELECT b.queue, -b.priority, b.key, b.kind FROM b
+), logged AS (
+    INSERT INTO onetray.event_batch (id, size, entity, ts, ns, type, state, actor, version, fence, attempts, cause,
+        varied)
+    SELECT at.id, k.size, CASE WHEN k.follow_each_other THEN k.first END, at.now, :event_ns::integer, :type::text,
+        :state::text, :event_actor::text, :version::integer, :fence::integer, :attempts::integer, :event_cause::text,
+        CASE WHEN k.follow_each_other THEN :varied::text
+        ELSE '{"entity":[' || k.list || ']' || coalesce(',' || substr(:varied::text, 2), '}') END
+    FROM at, keys AS k
+)
+SELECT first, CASE WHEN :notify THEN pg_notify('onetray', :news)::text END FROM keys;

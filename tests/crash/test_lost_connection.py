@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -138,10 +139,22 @@ HELD_COMMIT = """
 """
 OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 IS_HELD = f"SELECT 1 {OTHERS} AND wait_event = 'advisory'"
-WAS_ASKED = f"SELECT 1 {OTHERS} AND query LIKE '%pg_xact_status%'"
+WAS_ASKED = f"SELECT 1 {OTHERS} AND query LIKE %(asked)s"
+ABOUT_A_TRANSACTION, ABOUT_A_STATEMENT = "%pg_xact_status%", "%EXISTS (SELECT 1 FROM onetray.task WHERE id%"
 
 
-def test_a_commit_that_the_server_has_not_decided_yet_is_waited_for(pg_url: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "fields", "many"),
+    [
+        (ABOUT_A_TRANSACTION, {"labels": {"a": "b"}}, 2),
+        (ABOUT_A_STATEMENT, {}, 1),
+        (ABOUT_A_STATEMENT, {}, 2),
+        (ABOUT_A_STATEMENT, {}, 80),
+    ],
+)
+def test_a_commit_that_the_server_has_not_decided_yet_is_waited_for(
+    asked: str, fields: dict[str, Any], many: int, pg_url: str
+) -> None:
     with (
         Proxy(migrated(pg_url)) as proxy,
         engine_on(proxy.url) as engine,
@@ -150,13 +163,25 @@ def test_a_commit_that_the_server_has_not_decided_yet_is_waited_for(pg_url: str)
     ):
         engine.submit("mail", "known")
         other.execute(HELD_COMMIT)
-        call = calls.submit(engine.run, [Submit(kind="mail", payload=n) for n in range(2)])
+        call = calls.submit(engine.run, [Submit(kind="mail", payload=n, **fields) for n in range(many)])
         wait_until(lambda: other.execute(IS_HELD).fetchall())
         proxy.cut()
-        wait_until(lambda: other.execute(WAS_ASKED).fetchall())
+        wait_until(lambda: other.execute(WAS_ASKED, {"asked": asked}).fetchall())
         other.execute("SELECT pg_advisory_unlock(1)")
-        assert [engine.task(verdict.unwrap().id).payload for verdict in call.result(60)] == [0, 1]
-        assert count(pg_url, "task") == 3
+        assert [engine.task(verdict.unwrap().id).payload for verdict in call.result(60)] == list(range(many))
+        assert count(pg_url, "task") == many + 1
+
+
+@pytest.mark.parametrize("many", [1, 2, 80])
+@pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
+def test_submits_whose_one_statement_was_lost_are_written_once(lost: str, many: int, pg_url: str) -> None:
+    with Proxy(migrated(pg_url)) as proxy, engine_on(proxy.url) as engine:
+        engine.submit("mail", "known")
+        proxy.arm(lost)
+        verdicts = engine.run([Submit(kind="mail", payload=n) for n in range(many)])
+        assert proxy.cuts == 1
+        assert [engine.task(verdict.unwrap().id).payload for verdict in verdicts] == list(range(many))
+        assert count(pg_url, "task") == many + 1
 
 
 @pytest.fixture(scope="module")

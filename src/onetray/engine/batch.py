@@ -23,13 +23,14 @@ from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.claim import claim
+from onetray.engine.fast_submit import submit_one, submit_several
 from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, success_verdict
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
 from onetray.engine.flows.create import Drafts, intern_flows
 from onetray.engine.refusals import NO_REDRIVE, is_uncertain, refuse_redrive
 from onetray.engine.slots import LaneGone
-from onetray.engine.submit import Specs, intern, lock_windows_of, submit, submit_one
+from onetray.engine.submit import Specs, intern, lock_windows_of, submit
 from onetray.engine.tally import Tally
 from onetray.store.base import Store, Tx
 from onetray.store.rows import TaskRow
@@ -48,6 +49,8 @@ def run_batch(
 ) -> list[Verdict]:
     """Run the commands in one transaction, by the fastest path that fits them."""
     verdicts = _run_one(store, commands, rng, names_ttl_s, limits)
+    if verdicts is None:
+        verdicts = submit_several(store, commands, names_ttl_s)
     if verdicts is not None:
         return verdicts
     successes = plain_successes(commands)

@@ -79,7 +79,6 @@ class Committer:
 
     def execute(self, commands: Sequence[Command]) -> list[Verdict]:
         self.must_not_have_forked()
-        unit = Unit(commands)
         with self._changed:
             if self._closed:
                 # A verdict, not an exception: the verdicts of earlier parts of the same call must not be lost.
@@ -88,17 +87,24 @@ class Committer:
             if run_here:
                 self._running += 1
             else:
+                unit = Unit(commands)
                 self._waiting.append(unit)
                 if len(self._waiting) >= self._expected and self._running < self._max_running:
                     self._changed.notify()
         if run_here:
             # Nothing to share a transaction with: another thread would only cost time.
             try:
-                self._run_units([unit])
+                return self._run_alone(commands)
             finally:
                 self._finished(1)
         unit.done.acquire()
         return unit.verdicts
+
+    def _run_alone(self, commands: Sequence[Command]) -> list[Verdict]:
+        try:
+            return self._run_with_retries(commands)
+        except Exception as e:
+            return self._run_each(commands, e)
 
     def _finished(self, callers: int) -> None:
         with self._changed:
@@ -171,7 +177,7 @@ class Committer:
         self._gathering, self._expected = False, 0
 
     def _run_units(self, units: list[Unit]) -> None:
-        commands = units[0].commands if len(units) == 1 else [c for u in units for c in u.commands]
+        commands = [c for u in units for c in u.commands]
         try:
             verdicts = self._run_with_retries(commands)
         except Exception as e:

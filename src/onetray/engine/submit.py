@@ -6,13 +6,12 @@ a key already has a job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from uuid_utils import uuid7
 
-from onetray import failpoints
 from onetray.domain.checks import as_json
 from onetray.domain.clock import SECOND, run_at_us
 from onetray.domain.commands import Command, Submit
@@ -27,7 +26,7 @@ from onetray.engine.batch_context import BatchContext
 from onetray.engine.pending_writes import DEADLINE, QUEUE_TTL, RUN, PendingWrites, actor
 from onetray.engine.submit_keys import allocate_keys, take_keys
 from onetray.engine.submit_windows import lock_windows, write_windows
-from onetray.store.base import Store, Tx
+from onetray.store.base import Tx
 from onetray.store.copied_rows import TaskToCopy
 from onetray.store.interned import InternedNames
 from onetray.store.lanes import add_lanes_in
@@ -275,8 +274,8 @@ def write_tasks(batch: BatchContext, specs: list[Spec]) -> list[Receipt]:
 
 _EVENT_COLUMNS = ("job", "ns", "actor", "cause")
 _NEW = {"version": 1, "fence": 1, "attempts": 0, "state": QUEUED}
-_NEW_TASK = {**_NEW, "spared": 0, "lane": None}
-_NEW_EVENT = {**_NEW, "type": TASK.submit.event, "was": None, "trace": None, "payload": None}
+NEW_TASK = {**_NEW, "spared": 0, "lane": None}
+NEW_EVENT = {**_NEW, "type": TASK.submit.event, "was": None, "trace": None, "payload": None}
 """Without the trace of the task, which is read from its row."""
 _MEMBER_COLUMNS = ("stage", "name", "unmet", "control", "context", "spawned_by")
 
@@ -285,9 +284,9 @@ def _insert(batch: BatchContext, tasks: dict[str, Any], ready: dict[str, Any]) -
     """Write new tasks, the ready rows of the claimable ones, and the first events."""
     tx = batch.tx
     shared = {name: tasks[name] for name in (*_EVENT_COLUMNS, "attempts") if name in tasks}
-    events = {"entity": tasks["key"], **_NEW_EVENT, **shared, "ts": tx.now}
+    events = {"entity": tasks["key"], **NEW_EVENT, **shared, "ts": tx.now}
     rows = {name: values for name, values in tasks.items() if name not in ("actor", "cause")}
-    tx.insert_tasks({**_NEW_TASK, **rows, "created_at": tx.now, "updated_at": tx.now}, ready, events)
+    tx.insert_tasks({**NEW_TASK, **rows, "created_at": tx.now, "updated_at": tx.now}, ready, events)
     batch.limit_changes.enter(ready)
 
 
@@ -370,30 +369,3 @@ def _due_rows(policy: Policy, run_at: int, now: int, held: bool = False) -> Iter
         yield max(run_at, now) + int(policy.queue_ttl_s * SECOND), QUEUE_TTL, 1
     if policy.deadline_s is not None:
         yield now + int(policy.deadline_s * SECOND), DEADLINE, 0
-
-
-def submit_one(
-    store: Store, c: Command, names_ttl_s: float, then: Callable[[Tx, int], object] | None = None
-) -> Verdict | None:
-    """Run one plain submit in one statement, and `then` in its transaction, with the task's key.
-
-    Returns None for any other command, or if the store cannot do so.
-    """
-    if not store.takes_one or failpoints.hook is not None or (then is not None and not store.takes_more_with_one):
-        return None
-    if type(c) is not Submit or c.delay_s is not None or c.run_at is not None:
-        return None
-    if c.idempotency_key is not None or c.unique_key is not None or c.labels or c.alias is not None:
-        return None
-    if c.metadata is not None or c.tracestate is not None or c.tells_written or c.has_window:
-        return None
-    numbers = intern_task(store.names, c, c.namespace, names_ttl_s)
-    policy = store.names.policy(numbers.policy)
-    if policy.queue_ttl_s is not None or policy.deadline_s is not None or policy.lane_paths:
-        return None
-    id_ = str(uuid7())
-    shared = {"ns": numbers.ns, "correlation_id": c.correlation_id, "trace": c.trace}
-    task = {"id": id_, "priority": c.priority, "payload": c.payload_json, "retry_of": None, "idempotency_key": None}
-    event = {"actor": actor(c.actor, c.actor_name), "cause": c.cause}
-    store.submit_one({**numbers._asdict(), **shared, **_NEW_TASK, **task}, {**shared, **_NEW_EVENT, **event}, then)
-    return Verdict(Receipt(id_, QUEUED, 1, 1, c.actor))

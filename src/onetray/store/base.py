@@ -231,6 +231,8 @@ class Store(ABC):
     """Whether `submit_one` is the fastest way to write a single task."""
     takes_more_with_one = False
     """Whether `submit_one` can run more in its transaction."""
+    takes_several = False
+    """Whether `submit_several` is the fastest way to write several tasks."""
     notifies_others = False
     """Whether this process has to notify others of its commits."""
     notify_every_s = 0.0
@@ -282,6 +284,11 @@ class Store(ABC):
 
         The store fills in keys and times. If it takes more with one, it runs `then` before the commit, with the key.
         """
+
+    def submit_several(self, tasks: Columns) -> None:
+        """The same for several tasks. Their ids and payloads are lists; the other columns are all lists, or all single
+        values."""
+        raise NotImplementedError
 
     def borrow(self, connection: object) -> ForeignTransaction:
         """The transaction that is open on the caller's connection."""

@@ -36,7 +36,7 @@ try:
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
     from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, nobody_listens, url_parts
-    from onetray.store.fast_submit_postgres import submit_one_postgres
+    from onetray.store.fast_submit_postgres import submit_one_postgres, submit_several_postgres
     from onetray.store.pg_connections import ServerConnection, WarmPool
     from onetray.store.pg_pipeline import PreparedNames, run_queries
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, bind_postgres, is_refused
@@ -95,7 +95,7 @@ class PostgresStore(Store):
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
         self.address = hide_password(url)
         # Behind a pooler it is unknown whether the backend that was writing is gone.
-        self.takes_one = not pooler
+        self.takes_one = self.takes_several = not pooler
         self._identity: tuple[Any, ...] | None = None
         self._notified_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}
@@ -213,6 +213,9 @@ class PostgresStore(Store):
     def submit_one(self, task: Columns, event: Columns, then: Callable[[Tx, int], object] | None = None) -> None:
         assert then is None
         submit_one_postgres(self, task, event)
+
+    def submit_several(self, tasks: Columns) -> None:
+        submit_several_postgres(self, tasks)
 
     def entered(self, queue: int, rank: int, task: int) -> None:
         """See LowWater.enter."""

@@ -89,6 +89,8 @@ class SqliteStore(Store):
         """The id of the newest event after the last transaction of this store."""
         self._newest = 0
         """The time of that event."""
+        self.last_key: int | None = None
+        """The last key of a task, a stage or a flow then; None if it is not known."""
         self._data_version: int | None = None
         """Of the database after that transaction: another one means that somebody else has written since."""
         self._writer = self._connect()
@@ -144,8 +146,7 @@ class SqliteStore(Store):
                 self._local.writing = True
                 yield tx
                 has_events = tx.last_event != self.last_event
-                if has_events:
-                    tx.write_last_event()
+                tx.write_counters(self)
                 if tx.work and tx.wakes and not tx.work.announced:
                     self._announce(tx.work)
                 failpoints.hit("committing")
@@ -155,6 +156,7 @@ class SqliteStore(Store):
                 connection.execute("COMMIT")
                 if has_events:
                     self.last_event, self._newest = tx.last_event, tx.now
+                self.last_key = tx.last_key
                 self._data_version = connection.data_version()
             except (apsw.CorruptError, apsw.NotADBError) as e:
                 roll_back(connection)
@@ -185,6 +187,7 @@ class SqliteStore(Store):
         if connection.data_version() == known:
             self.time.observe(self._newest)
             return
+        self.last_key = None
         last, newest = _end_of_log(connection)
         if last < self.last_event and self._file is not None:
             raise self._overwritten(f"its last event is {last}, but it contained event {self.last_event} before")

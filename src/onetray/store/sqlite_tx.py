@@ -17,7 +17,7 @@ from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.store.base import WAKING, Columns, Rows, in_rows
-from onetray.store.event_log import BLOCK, NewRow, encode_batch, long_lists, rows_of, rows_of_move, slices_of
+from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
 from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow, TaskTextsRow
@@ -33,6 +33,9 @@ SHORT_BYTES = 4_096
 FEW = 2_000
 """How many rows a query may find at most to be made once for keys with different limits."""
 _TASK, _READY = (single_row(name, SQLITE).sql for name in ("insert_task", "insert_ready"))
+_LAST_KEY = "SELECT value FROM counter WHERE name = 'entity_key'"
+_SET_LAST_EVENT = "UPDATE counter SET value = ?1 WHERE name = 'event_id'"
+_SET_BOTH = "UPDATE counter SET value = iif(name = 'event_id', ?1, ?2) WHERE name IN ('event_id', 'entity_key')"
 SINGLE = {name: single_row(name, SQLITE).sql for name in ("insert_lease", "delete_ready", "insert_ready")}
 """The statements of a claim for a batch of one row, whose values are parameters: no JSON is made and parsed for it."""
 
@@ -46,7 +49,7 @@ class SqliteTx:
         self.names: InternedNames = store.names
         self.mixed, self.limited = store.mixed, store.limited
         self._now = store.time.now()
-        self.last_event = store.last_event
+        self.last_event, self.last_key = store.last_event, store.last_key
         self.wakes = False
         self.work: NewWork[int] = NewWork()
 
@@ -104,9 +107,12 @@ class SqliteTx:
         self.last_event += count
         return first
 
-    def write_last_event(self) -> None:
-        """Record which ids are taken: once, at the end of the transaction."""
-        self._connection.execute("UPDATE counter SET value = ? WHERE name = 'event_id'", (self.last_event,))
+    def write_counters(self, store: SqliteStore) -> None:
+        """Record which ids of events and which keys are taken: once, at the end of the transaction."""
+        if self.last_key != store.last_key:
+            self._connection.execute(_SET_BOTH, (self.last_event, self.last_key))
+        elif self.last_event != store.last_event:
+            self._connection.execute(_SET_LAST_EVENT, (self.last_event,))
 
     def _record(self, event: int, rows: Iterable[NewRow]) -> None:
         """Write rows of the log, whose events have the ids from this one on."""
@@ -208,7 +214,9 @@ class SqliteTx:
         row["rank"], row["event"] = -row["priority"], self._new_events(1)
         self._connection.execute(_TASK, row)
         self._connection.execute(_READY, row)
-        self.write_batch(row["event"], encode_batch({**event, "entity": [key], "job": None, "ts": now}), [])
+        # As encode_batch would write it.
+        log = {**event, "entity": key, "job": None, "ts": now, "size": 1, "varied": None}
+        self.write_batch(row["event"], log, [])
         self.wakes = True
         return key
 
@@ -226,7 +234,14 @@ class SqliteTx:
         self._record(self._new_events(1), rows_of(event))
 
     def new_keys(self, count: int) -> list[int]:
-        return self._count("entity_key", count)
+        last = self._read_last_key() if self.last_key is None else self.last_key
+        self.last_key = last + count
+        return list(range(last + 1, last + count + 1))
+
+    def _read_last_key(self) -> int:
+        ((last,),) = self._connection.execute(_LAST_KEY).fetchall()
+        assert isinstance(last, int)
+        return last
 
     def new_leases(self, count: int) -> list[int]:
         return self._count("lease_key", count)

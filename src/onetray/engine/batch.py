@@ -23,6 +23,7 @@ from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.claim import claim
+from onetray.engine.fast_claim import claim_one
 from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, success_verdict
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
@@ -102,6 +103,9 @@ def _run_one(
     """
     last = commands[-1] if 0 < len(commands) <= 2 else None
     if len(commands) == 1 and type(last) is Claim and not last.start:
+        found = claim_one(store, last)
+        if found is not None:
+            return [found]
         with store.transaction() as tx:
             batch = BatchContext(tx, 1, rng, limits)
             claim(batch, [(0, last)])

@@ -183,6 +183,10 @@ class Tx(Protocol):
         """Lock the first lanes that counters block, without waiting: by counter, how many."""
         ...
 
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        """Claim the task that is alone in a queue, if nothing else is to be decided about it. None: claim as usual."""
+        ...
+
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         """Wait for a concurrent duplicate of this claim. Otherwise this one would skip the tasks that it has locked."""
         ...

@@ -15,7 +15,7 @@ from onetray import failpoints
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.notify.postgres import NOTIFY
-from onetray.store.base import WAKING, Columns, Rows, in_rows
+from onetray.store.base import WAKING, Columns, LoneClaim, LoneTask, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
@@ -263,6 +263,10 @@ class PostgresTx:
             if wanted:
                 rows += self._pick_kind(queue, kind, wanted, past_breakers)
         return sorted(rows)
+
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        """A claim that is alone in its transaction has a statement of its own: see fast_claim_postgres.py."""
+        return None
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         # Held until the end of the transaction, not of the session. Sent together with the next query, which takes its

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from onetray.store.fast_claim_postgres import CLAIM_ONE
 from onetray.store.fast_submit_postgres import SUBMIT_ONE
 from onetray.store.row_types import ROW_TYPES, field_names
 from onetray.store.sql_template import POSTGRES, SQLITE, Statement, sections_of
@@ -28,7 +29,8 @@ def statements(dialect: str) -> Iterator[str]:
     for name, move in known.moves.items():
         yield entry(f"move: {name}", move)
     if dialect == POSTGRES:
-        yield entry(f"name: {SUBMIT_ONE.name}", SUBMIT_ONE)
+        for statement in (SUBMIT_ONE, CLAIM_ONE):
+            yield entry(f"name: {statement.name}", statement)
 
 
 def row_line(name: str) -> str:

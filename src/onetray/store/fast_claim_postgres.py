@@ -1,7 +1,7 @@
-"""Claim the only claimable task of a queue on PostgreSQL, in one round trip: what stands between a job and an idle worker.
+"""Claim the only claimable task of a queue on PostgreSQL in one round trip: it stands between a job and an idle worker.
 
-Owns that statement. It takes the task only if it is alone, belongs to no flow, and nothing else is to be decided about it;
-otherwise it changes nothing, and the claim takes its usual way (postgres_tx.py), which needs three round trips.
+Owns that statement. It takes the task only if it is alone, belongs to no flow, and nothing else is to be decided about
+it; otherwise it changes nothing, and the claim takes its usual way (postgres_tx.py), which needs three round trips.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onetray.notify.new_work import NewWork
 from onetray.store.base import LoneClaim, LoneTask
 from onetray.store.commit_check import CommitOutcome
 from onetray.store.event_log import PAGE
-from onetray.store.low_water import START_OF_QUEUE, LowWater
+from onetray.store.low_water import LowWater
 from onetray.store.move_sql import update_of
 from onetray.store.pg_pipeline import run_queries
 from onetray.store.postgres_tx import PREPARE, REQUEST_LOCK, is_refused, request_name
@@ -31,7 +31,7 @@ _PICKED = """picked AS MATERIALIZED (
     {columns_of_claimable}, r.place, clock_timestamp() - statement_timestamp() AS took
     FROM (
         SELECT r.rank, r.task, r.ctid AS place FROM onetray.ready AS r
-        WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
+        WHERE r.queue = :queue AND {past_breakers} AND {unlimited}
         ORDER BY r.queue, r.rank, r.task LIMIT 2 {skip_locked_r}
     ) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
 )"""
@@ -69,7 +69,9 @@ FROM picked AS p LEFT JOIN lone AS l ON l.key = p.key"""
 
 def _moved() -> str:
     update = with_parameters("claim_one", update_of((TASK.claim,)), POSTGRES, frozenset({"worker"}))
-    return f"moved AS ({fill(update, {'from_batch': 'FROM lone AS b', 'event_id': 'CAST(b.event AS text)'})} RETURNING 1)"
+    return (
+        f"moved AS ({fill(update, {'from_batch': 'FROM lone AS b', 'event_id': 'CAST(b.event AS text)'})} RETURNING 1)"
+    )
 
 
 _PARTS = (_PICKED, _LONE, _moved(), _LEASED, _DELETED, _LOGGED)
@@ -89,9 +91,8 @@ def claim_one_postgres(store: PostgresStore, claim: LoneClaim) -> LoneTask | Non
         # While an old snapshot is open, scans from the start of the queue are slow: the usual way begins at the mark.
         return None
     entries, now = low.entries, store.clock.now() if store.clock else None
-    rank, task = START_OF_QUEUE
     params = {
-        "queue": claim.queue, "rank": rank, "task": task, "past_breakers": 0, "now": now, "ns": claim.ns,
+        "queue": claim.queue, "past_breakers": 0, "now": now, "ns": claim.ns,
         "worker": claim.worker, "request_key": claim.request_key, "actor": claim.actor, "kinds": claim.kinds,
         "request": request_name(claim.worker, claim.request_key), "expiry_counts": claim.expiry_counts,
         "policies": claim.policies, "lengths": claim.lengths,

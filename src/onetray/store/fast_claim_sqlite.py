@@ -12,7 +12,6 @@ from onetray.domain.errors import GuardFailed
 from onetray.domain.lifecycle import TASK
 from onetray.store.base import LoneClaim, LoneTask
 from onetray.store.event_log import NO_ENTRY, PAGE
-from onetray.store.low_water import START_OF_QUEUE
 from onetray.store.move_sql import move_of
 from onetray.store.rows import ClaimedRow
 from onetray.store.sql_template import SQLITE, render, single_row, statement_of
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 PICK = render(
     "pick_one",
-    """{select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
+    """{select_claimable} WHERE r.queue = :queue AND {past_breakers} AND {unlimited}
 AND NOT EXISTS (SELECT 1 FROM onetray.lease WHERE lease.ns = :ns AND lease.worker = :worker
     AND lease.request_key = :request_key)
 ORDER BY r.queue, r.rank, r.task LIMIT 2""",
@@ -40,9 +39,8 @@ _EVENT = {
 
 def pick_one(connection: apsw.Connection, claim: LoneClaim, now: int) -> tuple[ClaimedRow, int] | None:
     """The task that is alone in the queue, and the length of its lease. None if the claim has to run as any other."""
-    rank, task = START_OF_QUEUE
     found = connection.execute(PICK, {
-        "queue": claim.queue, "rank": rank, "task": task, "past_breakers": 0, "ns": claim.ns, "worker": claim.worker,
+        "queue": claim.queue, "past_breakers": 0, "ns": claim.ns, "worker": claim.worker,
         "request_key": claim.request_key, "now": now,
     }).fetchall()  # fmt: skip
     if len(found) != 1:
@@ -55,7 +53,9 @@ def pick_one(connection: apsw.Connection, claim: LoneClaim, now: int) -> tuple[C
     return row, claim.lengths[claim.policies.index(row.policy)]
 
 
-def take_one(connection: apsw.Connection, claim: LoneClaim, row: ClaimedRow, length: int, at: int, event: int) -> LoneTask:
+def take_one(
+    connection: apsw.Connection, claim: LoneClaim, row: ClaimedRow, length: int, at: int, event: int
+) -> LoneTask:
     """Write the claim of a picked task, with its lease, under the id of a new event."""
     ((lease,),) = connection.execute(NEW_LEASE).fetchall()
     columns: dict[str, Any] = {

@@ -153,12 +153,16 @@ class PostgresStore(Store):
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:
         try:
-            with self._pool.connection(timeout_s) as connection:
-                yield connection
+            connection = self._pool.getconn(timeout_s)
         except PoolClosed as e:
             raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
             raise Unavailable(f"cannot get a connection to PostgreSQL: {self._pool.last_error or e}") from e
+        try:
+            # Not `with connection`: its COMMIT costs as much as a statement, and there is nothing to commit.
+            yield connection
+        finally:
+            self._pool.putconn(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:

@@ -40,7 +40,7 @@ LAST_HEARTBEAT = "SELECT coalesce(max(beat_at), 0) FROM worker"
 WAL_PAGES = 1_000
 """The WAL starts again from its beginning after so many pages, unless somebody reads what it contains."""
 WAL_BYTES = WAL_PAGES * 4_200
-"""What these pages take with their headers, and a little more: the transaction that reaches the limit goes beyond it."""
+"""What these pages take with their headers, and more: the transaction that reaches the limit goes beyond it."""
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
     "journal_mode = WAL",

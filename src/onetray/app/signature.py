@@ -88,10 +88,7 @@ class Signature:
         plain = self._plain_types
         if plain is None or arguments.keys() != plain.keys():
             return False
-        for name, declared in plain.items():
-            if type(arguments[name]) is not declared:
-                return False
-        return True
+        return all([type(arguments[name]) is declared for name, declared in plain.items()])
 
     def kept(self, result: Any) -> Any:
         """The result as JSON values, checked against the function's return type."""

@@ -52,8 +52,8 @@ def _lone_claim(at: Store | Tx, command: Claim) -> LoneClaim | None:
             return None
         kinds = [k for k in [names.kind(ns, name) for name in command.kinds] if k is not None]
     return LoneClaim(
-        queue, ns, command.worker, command.request_key, actor(WORKER, command.worker), int(command.expiry_counts), kinds,
-        list(policies), [lease_us(command, policy) for policy in policies.values()],
+        queue, ns, command.worker, command.request_key, actor(WORKER, command.worker), int(command.expiry_counts),
+        kinds, list(policies), [lease_us(command, policy) for policy in policies.values()],
     )  # fmt: skip
 
 

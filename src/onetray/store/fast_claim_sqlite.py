@@ -39,7 +39,7 @@ _EVENT = {
 
 def pick_one(connection: apsw.Connection, claim: LoneClaim, now: int) -> tuple[ClaimedRow, int] | None:
     """The task that is alone in the queue, and the length of its lease. None if the claim has to run as any other."""
-    found = connection.execute(PICK, {
+    found: list[Any] = connection.execute(PICK, {
         "queue": claim.queue, "past_breakers": 0, "ns": claim.ns, "worker": claim.worker,
         "request_key": claim.request_key, "now": now,
     }).fetchall()  # fmt: skip
@@ -57,7 +57,7 @@ def take_one(
     connection: apsw.Connection, claim: LoneClaim, row: ClaimedRow, length: int, at: int, event: int
 ) -> LoneTask:
     """Write the claim of a picked task, with its lease, under the id of a new event."""
-    ((lease,),) = connection.execute(NEW_LEASE).fetchall()
+    lease: Any = connection.execute(NEW_LEASE).get
     columns: dict[str, Any] = {
         "key": lease, "ns": claim.ns, "worker": claim.worker, "expires_at": at + length, "length": length,
         "tasks": f"[{row.key}]", "request_key": claim.request_key, "part": 0, "expiry_counts": claim.expiry_counts,

@@ -88,7 +88,7 @@ class Signature:
         plain = self._plain_types
         if plain is None or arguments.keys() != plain.keys():
             return False
-        return all([type(arguments[name]) is declared for name, declared in plain.items()])
+        return all(type(arguments[name]) is declared for name, declared in plain.items())
 
     def kept(self, result: Any) -> Any:
         """The result as JSON values, checked against the function's return type."""

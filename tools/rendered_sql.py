@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from onetray.store.fast_claim_postgres import CLAIM_ONE
 from onetray.store.fast_submit_postgres import SUBMIT_ONE, SUBMIT_SEVERAL
 from onetray.store.row_types import ROW_TYPES, field_names
 from onetray.store.sql_template import POSTGRES, SQLITE, Statement, sections_of
@@ -28,7 +29,7 @@ def statements(dialect: str) -> Iterator[str]:
     for name, move in known.moves.items():
         yield entry(f"move: {name}", move)
     if dialect == POSTGRES:
-        for statement in (SUBMIT_ONE, SUBMIT_SEVERAL):
+        for statement in (SUBMIT_ONE, SUBMIT_SEVERAL, CLAIM_ONE):
             yield entry(f"name: {statement.name}", statement)
 
 

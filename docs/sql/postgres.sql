@@ -3940,3 +3940,37 @@ WITH at AS (
     FROM at, keys AS k
 )
 SELECT first, CASE WHEN :notify THEN pg_notify('onetray', :news)::text END FROM keys;
+-- name: claim_one
+WITH picked AS MATERIALIZED (
+    SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at, r.place, clock_timestamp() - statement_timestamp() AS took
+    FROM (
+        SELECT r.rank, r.task, r.ctid AS place FROM onetray.ready AS r
+        WHERE r.queue = :queue AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
+        ORDER BY r.queue, r.rank, r.task LIMIT 2 FOR UPDATE OF r SKIP LOCKED
+    ) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED
+), lone AS MATERIALIZED (
+    SELECT p.key, p.version, p.fence, p.attempts, p.seen_at AS at, p.place, y.length,
+        nextval('onetray.lease_key') AS lease, nextval('onetray.event_id') AS event
+    FROM picked AS p JOIN unnest(:policies::integer[], :lengths::bigint[]) AS y(policy, length) ON y.policy = p.policy
+    WHERE (SELECT count(*) FROM picked) = 1 AND p.stage IS NULL AND p.lane IS NULL AND p.version + 1 < 64
+        AND (:kinds::integer[] IS NULL OR p.kind = ANY(:kinds::integer[]))
+        AND NOT EXISTS (SELECT 1 FROM onetray.lease WHERE lease.ns = :ns AND lease.worker = :worker
+            AND lease.request_key = :request_key)
+        AND pg_try_advisory_xact_lock(hashtextextended(:request, :ns))
+), moved AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(b.event AS text), attempts = task.attempts + 1, owner = :worker::text, lease = b.lease FROM lone AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1), leased AS (
+    INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
+    SELECT b.lease, :ns, :worker, b.at + b.length, b.length, '[' || b.key || ']', :request_key, 0, :expiry_counts
+    FROM lone AS b
+), deleted AS (
+    DELETE FROM onetray.ready WHERE ready.ctid = ANY(ARRAY(SELECT b.place FROM lone AS b)) RETURNING 1
+), logged AS (
+    INSERT INTO onetray.event_batch (id, size, ts, ns, type, was, state, actor, entity, version, fence, attempts)
+    SELECT b.event, 1, b.at, :ns, 'task.claimed', 'queued', 'assigned', :actor, b.key,
+        b.version + 1, b.fence, b.attempts + 1
+    FROM lone AS b
+)
+SELECT p.rank, p.key, p.id, p.kind, p.policy, p.version, p.fence, p.attempts, p.payload, p.input, p.correlation_id, p.trace, p.job, p.stage, p.control, p.idempotency_key, p.lane, p.seen_at, l.lease, l.length, date_part('epoch', p.took),
+    1 / CASE WHEN (SELECT count(*) FROM moved) = (SELECT count(*) FROM lone)
+        AND (SELECT count(*) FROM deleted) = (SELECT count(*) FROM lone) THEN 1 ELSE 0 END
+FROM picked AS p LEFT JOIN lone AS l ON l.key = p.key;

@@ -51,6 +51,8 @@ class Signature:
                 if name in arguments:
                     raise InvalidInput(f"{self.name}: {name} is passed twice", field=name)
                 arguments[name] = value
+        if self._plain and self._are_plain(arguments):
+            return arguments
         adapter = self._incomplete if incomplete else self._arguments
         checked = self._checked(arguments, adapter)
         if self._plain and all(type(value) in _PLAIN for value in checked.values()):
@@ -75,17 +77,18 @@ class Signature:
             payload = {}
         if not isinstance(payload, dict):
             raise InvalidInput(f"{self.name}: the payload must be an object that has the arguments by name")
-        plain = self._plain_types
-        if plain is not None and payload.keys() == plain.keys():
-            # Half the time of pydantic's check, and all the time of most calls.
-            for name, declared in plain.items():
-                if type(payload[name]) is not declared:
-                    break
-            else:
-                return payload
+        if self._are_plain(payload):
+            return payload
         # No copy is needed: pydantic creates a new dict.
         checked: dict[str, Any] = self._checked(payload, self._arguments)
         return checked
+
+    def _are_plain(self, arguments: dict[str, Any]) -> bool:
+        """Whether all arguments are there, and plainly have their types: half the time of pydantic's check."""
+        plain = self._plain_types
+        if plain is None or arguments.keys() != plain.keys():
+            return False
+        return all(type(arguments[name]) is declared for name, declared in plain.items())
 
     def kept(self, result: Any) -> Any:
         """The result as JSON values, checked against the function's return type."""

@@ -146,6 +146,8 @@ class Claim(Command):
     namespace: f.Namespace = "default"
     found_limits: bool | None = field(init=False, default=None)
     """Whether the queue had limits when it ran in this process; None: unknown."""
+    expects_one: bool = field(init=False, default=False)
+    """Whether its worker was woken for a single task: see engine/fast_claim.py."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from onetray.config import Limits
@@ -24,6 +24,7 @@ from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.claim import claim
 from onetray.engine.fast_submit import submit_one, submit_several
+from onetray.engine.fast_claim import claim_one, claim_one_within
 from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, success_verdict
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle
@@ -105,17 +106,28 @@ def _run_one(
     """
     last = commands[-1] if 0 < len(commands) <= 2 else None
     if len(commands) == 1 and type(last) is Claim and not last.start:
+        found = claim_one(store, last)
+        if found is not None:
+            return [found]
         with store.transaction() as tx:
-            batch = BatchContext(tx, 1, rng, limits)
-            claim(batch, [(0, last)])
-            batch.limit_changes.write()
-        return batch.verdicts
+            return [claim_one_within(tx, last) or _claim_alone(tx, last, rng, limits)]
     if len(commands) == 2 and type(last) is Claim and not last.start:
         claimed = _SubmitAndClaim(last, rng, limits)
         verdict = submit_one(store, commands[0], names_ttl_s, claimed.run)
         return None if verdict is None else [verdict, claimed.verdict]
     verdict = submit_one(store, commands[0], names_ttl_s) if len(commands) == 1 else None
     return None if verdict is None else [verdict]
+
+
+def _claim_alone(tx: Tx, command: Claim, rng: random.Random, limits: Limits, submitted: Iterable[int] = ()) -> Verdict:
+    batch = BatchContext(tx, 1, rng, limits)
+    batch.unclaimed_new.update(submitted)
+    claim(batch, [(0, command)])
+    batch.limit_changes.write()
+    if submitted and not batch.unclaimed_new:
+        # The submitted task is claimed already: no worker need be woken.
+        tx.work.clear()
+    return batch.verdicts[0]
 
 
 class _SubmitAndClaim:
@@ -126,13 +138,12 @@ class _SubmitAndClaim:
         self.verdict = Verdict(error=NotFound())
 
     def run(self, tx: Tx, submitted: int) -> None:
-        batch = BatchContext(tx, 1, self._rng, self._limits)
-        batch.unclaimed_new.add(submitted)
-        claim(batch, [(0, self._command)])
-        batch.limit_changes.write()
-        self.verdict = batch.verdicts[0]
-        if not batch.unclaimed_new:
-            # The submitted task is claimed already: no worker need be woken.
+        found = claim_one_within(tx, self._command)
+        if found is None:
+            self.verdict = _claim_alone(tx, self._command, self._rng, self._limits, [submitted])
+        else:
+            # It was the only task, so it is the submitted one: no worker need be woken.
+            self.verdict = found
             tx.work.clear()
 
 

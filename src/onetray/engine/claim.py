@@ -160,7 +160,7 @@ class Share:
     __slots__ = ("claim", "leases", "lengths", "rows")
 
     def __init__(self, claim: Claim, rows: list[ClaimedRow], policies: dict[int, Policy]) -> None:
-        length_of = {key: _lease_us(claim, policies[key]) for key in {row.policy for row in rows}}
+        length_of = {key: lease_us(claim, policies[key]) for key in {row.policy for row in rows}}
         self.claim, self.rows = claim, rows
         self.lengths = [length_of[row.policy] for row in rows]
         self.leases = dict.fromkeys(sorted(set(self.lengths)), 0)
@@ -249,18 +249,27 @@ def _assignments(
     slots: Container[int],
 ) -> list[Assignment]:  # fmt: skip
     claim = share.claim
-    # Other successes must update a flow or a breaker: without a version they do not take the fast path.
-    without_breaker = {key for key, policy in policies.items() if policy.breaker_failures is None}
     return [
-        Assignment(
-            row.key, row.id, kinds[row.kind], claim.queue, claim.namespace, claim.worker, row.fence, row.attempts + 1,
-            share.leases[length], now + length, row.payload, row.input, row.correlation_id or row.id, row.trace,
-            policies[row.policy], length / SECOND, hops[-1].target, 0 if row.job == row.key else row.job,
-            row.version + len(hops) if row.job == row.key and row.policy in without_breaker else 0,
-            idempotency_key=row.idempotency_key or row.id, has_slots=row.key in slots,
+        assignment_of(
+            row, claim, kinds[row.kind], policies[row.policy], share.leases[length], length, now, hops, row.key in slots
         )
         for row, length in zip(share.rows, share.lengths, strict=True)
-    ]  # fmt: skip
+    ]
+
+
+def assignment_of(
+    row: ClaimedRow, claim: Claim, kind: str, policy: Policy, lease: int, length: int, now: int,
+    hops: tuple[Transition, ...], has_slots: bool,
+) -> Assignment:  # fmt: skip
+    is_single = row.job == row.key
+    return Assignment(
+        row.key, row.id, kind, claim.queue, claim.namespace, claim.worker, row.fence, row.attempts + 1,
+        lease, now + length, row.payload, row.input, row.correlation_id or row.id, row.trace,
+        policy, length / SECOND, hops[-1].target, 0 if is_single else row.job,
+        # Other successes must update a flow or a breaker: without a version they do not take the fast path.
+        row.version + len(hops) if is_single and policy.breaker_failures is None else 0,
+        idempotency_key=row.idempotency_key or row.id, has_slots=has_slots,
+    )  # fmt: skip
 
 
 def _insert_leases(tx: Tx, shares: list[Share], ns: int) -> None:
@@ -287,7 +296,7 @@ def _write_timeouts(batch: BatchContext, started: list[ClaimedRow], policies: di
     writes.flush()
 
 
-def _lease_us(command: Claim, policy: Policy) -> int:
+def lease_us(command: Claim, policy: Policy) -> int:
     return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 

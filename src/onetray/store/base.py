@@ -9,8 +9,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from uuid_utils import uuid4
 
@@ -88,6 +89,30 @@ class MixedUse:
         self._added_at.pop(queue, None)
 
 
+@dataclass(slots=True)
+class LoneClaim:
+    """A claim of the only task of a queue."""
+
+    queue: int
+    ns: int
+    worker: str
+    request_key: str
+    actor: str
+    expiry_counts: int
+    kinds: list[int] | None
+    policies: list[int]
+    lengths: list[int]
+    """The leases of tasks with these policies, in microseconds."""
+
+
+class LoneTask(NamedTuple):
+    """The task that it claimed. `seen_at` is the time of the claim."""
+
+    row: ClaimedRow
+    lease: int
+    length: int
+
+
 class Tx(Protocol):
     """One transaction."""
 
@@ -156,6 +181,10 @@ class Tx(Protocol):
 
     def lock_blocked_lanes(self, limits: Mapping[int, int]) -> list[BlockedLaneRow]:
         """Lock the first lanes that counters block, without waiting: by counter, how many."""
+        ...
+
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        """Claim the task that is alone in a queue, if nothing else is to be decided about it. None: claim as usual."""
         ...
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
@@ -233,6 +262,8 @@ class Store(ABC):
     """Whether `submit_one` can run more in its transaction."""
     takes_several = False
     """Whether `submit_several` is the fastest way to write several tasks."""
+    claims_one = False
+    """Whether `claim_one` is the fastest way to claim a single task."""
     notifies_others = False
     """Whether this process has to notify others of its commits."""
     notify_every_s = 0.0
@@ -289,6 +320,14 @@ class Store(ABC):
         """The same for several tasks. Their ids and payloads are lists; the other columns are all lists, or all single
         values."""
         raise NotImplementedError
+
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        """Claim the task that is alone in a queue, if nothing else is to be decided about it. None: claim as usual.
+
+        If the answer of the database is lost, this returns None, too: the usual claim finds the task under the request
+        key.
+        """
+        return None
 
     def borrow(self, connection: object) -> ForeignTransaction:
         """The transaction that is open on the caller's connection."""

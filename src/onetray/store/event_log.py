@@ -31,6 +31,10 @@ NOTE = {"was": None, "version": None, "state": None}
 """The columns of a note, which records no transition."""
 
 
+NO_ENTRY: dict[str, Any] = {"size": 1, "job": None, "cause": None, "trace": None, "payload": None, "varied": None}
+"""What a row of the log contains besides one entry about a single task, if nothing else is to be said about it."""
+
+
 class Entry(NamedTuple):
     """An event as the log has it."""
 

@@ -108,6 +108,10 @@ class InternedNames:
             self.refresh()
         return self._policies[key]
 
+    def known_policies(self) -> dict[int, Policy]:
+        """Those that this process has read so far, by key."""
+        return self._policies
+
     def kind_name(self, key: int) -> str:
         return self.place_of_kind(key)[1]
 

@@ -52,6 +52,11 @@ def move_of(
     return render(name, f"WITH {NEW_EVENTS}, moved AS ({update} RETURNING 1) {all_of('moved')}", dialect, columns)
 
 
+def update_of(hops: tuple[Transition, ...]) -> str:
+    """The UPDATE of a move without slots, as a text with words: its batch is {from_batch}."""
+    return _update(", ".join(title(h) for h in hops), hops, held=False, with_slots=False)
+
+
 def all_of(cte: str) -> str:
     """Fail, and so roll back, on PostgreSQL unless the statement changed the expected number of rows. So COMMIT can be
     sent in the same round trip."""

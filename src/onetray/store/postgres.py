@@ -19,7 +19,7 @@ from onetray.domain.clock import Clock
 from onetray.domain.errors import GuardFailed, MissingExtra, OutcomeUnknown, Unavailable
 from onetray.notify.new_work import NewWork, format_new_work
 from onetray.store import old_events
-from onetray.store.base import Columns, Rows, Store, Tx
+from onetray.store.base import Columns, LoneClaim, LoneTask, Rows, Store, Tx
 from onetray.store.commit_check import CommitOutcome, ServerRun, outcome_of
 from onetray.store.feed_barrier import Barrier
 from onetray.store.low_water import LowWater
@@ -36,6 +36,7 @@ try:
     from onetray.notify.postgres import NOTIFY, PostgresListener
     from onetray.store.caller_connection import IDENTITY, CallerTransaction, caller_transaction
     from onetray.store.connect_errors import FIRST_CONNECT_S, connect_error, may_pass, nobody_listens, url_parts
+    from onetray.store.fast_claim_postgres import claim_one_postgres
     from onetray.store.fast_submit_postgres import submit_one_postgres, submit_several_postgres
     from onetray.store.pg_connections import ServerConnection, WarmPool
     from onetray.store.pg_pipeline import PreparedNames, run_queries
@@ -95,7 +96,7 @@ class PostgresStore(Store):
         self.url, self.pooler, self.patience_s = url, pooler, patience_s
         self.address = hide_password(url)
         # Behind a pooler it is unknown whether the backend that was writing is gone.
-        self.takes_one = self.takes_several = not pooler
+        self.takes_one = self.takes_several = self.claims_one = not pooler
         self._identity: tuple[Any, ...] | None = None
         self._notified_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}
@@ -152,12 +153,16 @@ class PostgresStore(Store):
     @contextmanager
     def connection(self, timeout_s: float | None = None) -> Iterator[ServerConnection]:
         try:
-            with self._pool.connection(timeout_s) as connection:
-                yield connection
+            connection = self._pool.getconn(timeout_s)
         except PoolClosed as e:
             raise Unavailable("the store is closed") from e
         except PoolTimeout as e:
             raise Unavailable(f"cannot get a connection to PostgreSQL: {self._pool.last_error or e}") from e
+        try:
+            # Not `with connection`: its COMMIT costs as much as a statement, and there is nothing to commit.
+            yield connection
+        finally:
+            self._pool.putconn(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTx]:
@@ -216,6 +221,9 @@ class PostgresStore(Store):
 
     def submit_several(self, tasks: Columns) -> None:
         submit_several_postgres(self, tasks)
+
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        return claim_one_postgres(self, claim)
 
     def entered(self, queue: int, rank: int, task: int) -> None:
         """See LowWater.enter."""

@@ -15,7 +15,7 @@ from onetray import failpoints
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.notify.postgres import NOTIFY
-from onetray.store.base import WAKING, Columns, Rows, in_rows
+from onetray.store.base import WAKING, Columns, LoneClaim, LoneTask, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.interned import InternedNames
@@ -47,7 +47,12 @@ _BY_INDEX = ", ".join(
 )
 # One plan for all batches: by default PostgreSQL would plan some statements again for each.
 _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
-_BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
+PREPARE = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
+"""The first statement of a transaction. It takes the transaction id before the first nextval of an event id: the feed's
+barrier relies on it."""
+REQUEST_LOCK = "pg_advisory_xact_lock(hashtextextended(:request, :ns))"
+"""Held by a claim with a request key until its transaction ends: the same claim, repeated, waits for it."""
+_LOCK_REQUEST = PARAM.sub(r"%(\1)s", f"SELECT {REQUEST_LOCK}")
 
 
 class PostgresTx:
@@ -259,11 +264,14 @@ class PostgresTx:
                 rows += self._pick_kind(queue, kind, wanted, past_breakers)
         return sorted(rows)
 
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        """A claim that is alone in its transaction has a statement of its own: see fast_claim_postgres.py."""
+        return None
+
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         # Held until the end of the transaction, not of the session. Sent together with the next query, which takes its
         # snapshot only after it has the lock.
-        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
-        self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}))
+        self._pending.append((_LOCK_REQUEST, {"request": request_name(worker, request_key), "ns": ns}))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.written_row = self.written_row or row_of_submit(tasks)
@@ -353,8 +361,7 @@ class PostgresTx:
         todo, deferred = self._pending, self._deferred
         self._pending, self._deferred = [], []
         if begins:
-            # Takes the transaction id before the first nextval of an event id: the feed's barrier relies on it.
-            todo.insert(1, (_BEGIN, {"now": self._test_time}))
+            todo.insert(1, (PREPARE, {"now": self._test_time}))
         if last is not None:
             todo.append(last)
         if not todo:
@@ -404,6 +411,11 @@ class PostgresTx:
         """Send the pending statements and COMMIT. If one of them fails, PostgreSQL rolls back instead."""
         self._pending.append(("COMMIT", {}))
         self._send()
+
+
+def request_name(worker: str, request_key: str) -> str:
+    """What REQUEST_LOCK locks."""
+    return f"onetray {worker} {request_key}"
 
 
 def is_refused(e: psycopg.Error) -> bool:

@@ -16,8 +16,9 @@ from onetray import failpoints
 from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_due, count_statement
-from onetray.store.base import WAKING, Columns, Rows, in_rows
-from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
+from onetray.store.base import WAKING, Columns, LoneClaim, LoneTask, Rows, in_rows
+from onetray.store.event_log import BLOCK, NO_ENTRY, NewRow, long_lists, rows_of, rows_of_move, slices_of
+from onetray.store.fast_claim_sqlite import pick_one, take_one
 from onetray.store.interned import InternedNames
 from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.rows import ClaimedRow, FlowRow, StageRow, TaskRow, TaskTextsRow
@@ -190,6 +191,15 @@ class SqliteTx:
         texts = {row.key: row for row in self.query("texts_of_tasks", keys=long)}
         return [row._replace(**texts[row.key]._asdict()) if row.key in texts else row for row in rows]
 
+    def claim_one(self, claim: LoneClaim) -> LoneTask | None:
+        picked = pick_one(self._connection, claim, self._now)
+        if picked is None:
+            return None
+        self.wakes = True
+        # A process whose clock is ahead may have made it claimable.
+        self.not_before(picked[0].seen_at)
+        return take_one(self._connection, claim, *picked, self._now, self._new_events(1))
+
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         return
 
@@ -214,9 +224,7 @@ class SqliteTx:
         row["rank"], row["event"] = -row["priority"], self._new_events(1)
         self._connection.execute(_TASK, row)
         self._connection.execute(_READY, row)
-        # As encode_batch would write it.
-        log = {**event, "entity": key, "job": None, "ts": now, "size": 1, "varied": None}
-        self.write_batch(row["event"], log, [])
+        self.write_batch(row["event"], {**NO_ENTRY, **event, "entity": key, "ts": now}, [])
         self.wakes = True
         return key
 

@@ -173,6 +173,7 @@ class Claimer:
                 if limit > 0:
                     claim = self._claim_of(source.queue, limit, str(uuid4()))
                     claim.limited_limit = min(limit, startable)
+                    claim.expects_one = isinstance(command, Submit)
                     return PiggybackClaim(self, claim, time.monotonic(), self._wakeup_count(source.queue))
         return None
 
@@ -248,6 +249,7 @@ class Claimer:
             if limit > 0:
                 claim = self._claim_of(source.queue, limit, str(uuid4()))
                 claim.limited_limit = min(limit, startable)
+                claim.expects_one = self._waiter.queue == (self._namespace, source.queue) and not self._waiter.more
                 try:
                     with self._engine.wake.claiming():
                         claimed_count = self._claim_with(claim)

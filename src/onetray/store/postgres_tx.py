@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import psycopg
 
 from onetray import failpoints
@@ -47,7 +48,10 @@ _BY_INDEX = ", ".join(
 )
 # One plan for all batches: by default PostgreSQL would plan some statements again for each.
 _PLANNED_ONCE = "set_config('plan_cache_mode', 'force_generic_plan', true)"
-_BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
+BEGIN = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_ONCE}"
+LOCK_REQUEST = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
+# As one text: one row for each number would cost more than the numbers.
+NEXT = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
 
 
 class PostgresTx:
@@ -262,8 +266,7 @@ class PostgresTx:
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         # Held until the end of the transaction, not of the session. Sent together with the next query, which takes its
         # snapshot only after it has the lock.
-        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(request)s, %(ns)s))"
-        self._pending.append((sql, {"request": f"onetray {worker} {request_key}", "ns": ns}))
+        self._pending.append((LOCK_REQUEST, {"request": f"onetray {worker} {request_key}", "ns": ns}))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.written_row = self.written_row or row_of_submit(tasks)
@@ -336,9 +339,7 @@ class PostgresTx:
         self._now = max(self.now, at)
 
     def _next(self, sequence: str, count: int) -> list[int]:
-        # As one text: one row for each number would cost more than the numbers.
-        sql = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
-        ((numbers,),) = self._send((sql, {"sequence": sequence, "count": count}))
+        ((numbers,),) = self._send((NEXT, {"sequence": sequence, "count": count}))
         return list(map(int, numbers.split(",")))
 
     def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
@@ -354,7 +355,7 @@ class PostgresTx:
         self._pending, self._deferred = [], []
         if begins:
             # Takes the transaction id before the first nextval of an event id: the feed's barrier relies on it.
-            todo.insert(1, (_BEGIN, {"now": self._test_time}))
+            todo.insert(1, (BEGIN, {"now": self._test_time}))
         if last is not None:
             todo.append(last)
         if not todo:
@@ -434,5 +435,6 @@ def bind_postgres(statement: Statement, params: Columns) -> dict[str, Any]:
     return {**params, **arrays}
 
 
-def _array(numbers: list[int | None]) -> str:
-    return "{" + ",".join(map(str, numbers)).replace("None", "NULL") + "}"
+def _array(numbers: Iterable[int | None]) -> str:
+    # orjson writes numbers ten times as fast as str does.
+    return "{" + orjson.dumps([*numbers])[1:-1].decode().replace("null", "NULL") + "}"

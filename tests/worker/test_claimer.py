@@ -191,3 +191,14 @@ def test_only_a_queue_with_limits_is_claimed_from_again_when_tasks_have_ended(
     executor.running.clear()
     second = claimer.next_claim(report)
     assert (second is not None) is bool(limits)
+
+
+def test_the_first_ends_after_idleness_decide_how_much_is_claimed_ahead(either_app: Onetray) -> None:
+    executor = FakeExecutor()
+    claimer = claimer_of(either_app, executor, [])
+    # The usual time of a measurement is not over, however slow this machine is.
+    claimer._measured_at += 3600.0
+    executor.finished = 99
+    assert claimer._prefetch() == 0
+    executor.finished = 100
+    assert claimer._prefetch() == WorkerTuning().max_prefetch

@@ -6,6 +6,7 @@ The claimable tasks are exactly those with a ready row, which the other verbs wr
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any
 
 import orjson
 
@@ -160,16 +161,19 @@ class Share:
     __slots__ = ("claim", "leases", "lengths", "rows")
 
     def __init__(self, claim: Claim, rows: list[ClaimedRow], policies: dict[int, Policy]) -> None:
-        length_of = {key: lease_us(claim, policies[key]) for key in {row.policy for row in rows}}
+        of = [row.policy for row in rows]
+        length_of = {key: lease_us(claim, policies[key]) for key in set(of)}
         self.claim, self.rows = claim, rows
-        self.lengths = [length_of[row.policy] for row in rows]
+        self.lengths = [length_of[key] for key in of]
         self.leases = dict.fromkeys(sorted(set(self.lengths)), 0)
         """The key of each lease, by its length."""
 
     def tasks_json(self, length: int) -> str:
         """The keys of the tasks of a lease, as JSON."""
-        pairs = zip(self.rows, self.lengths, strict=True)
-        return orjson.dumps([row.key for row, its_length in pairs if its_length == length]).decode()
+        keys = [row.key for row in self.rows]
+        if len(self.leases) > 1:
+            keys = [key for key, its_length in zip(keys, self.lengths, strict=True) if its_length == length]
+        return orjson.dumps(keys).decode()
 
 
 def _shares(
@@ -220,28 +224,33 @@ def _assign(
     picked = [row for share in shares for row in share.rows]
     slots = {} if limited is None else limited.slots(picked)
     _insert_leases(tx, shares, ns)
-    keys = [row.key for row in picked]
+    of = _columns(picked)
+    keys = of["key"]
     tx.batch("delete_ready", {
         "queue": queue if limited is None else once([-row.lane if row.lane else queue for row in picked]),
-        "rank": once([row.rank for row in picked]), "key": keys,
-        "kind": once([row.kind for row in picked]),
+        "rank": once(of["rank"]), "key": keys, "kind": once(of["kind"]),
     })  # fmt: skip
     hops = (TASK.claim, TASK.start) if commands[0].start else (TASK.claim,)
-    worker = once([share.claim.worker for share in shares for _ in share.rows])
+    worker = once([worker for share in shares for worker in [share.claim.worker] * len(share.rows)])
     tx.move(hops, {
-        "key": keys, "version": once([row.version for row in picked]), "worker": worker,
+        "key": keys, "version": once(of["version"]), "worker": worker,
         "lease": once([share.leases[length] for share in shares for length in share.lengths]), "at": now,
         "actor": [actor(WORKER, w) for w in worker] if isinstance(worker, list) else actor(WORKER, worker),
-        "fence": once([row.fence for row in picked]), "attempts": once([row.attempts + 1 for row in picked]), "ns": ns,
-        "job": [row.job for row in picked], "cause": None, "trace": None, "detail": None,
+        "fence": once(of["fence"]), "attempts": once([attempts + 1 for attempts in of["attempts"]]), "ns": ns,
+        "job": of["job"], "cause": None, "trace": None, "detail": None,
         **({"slots": [slots.get(key) for key in keys]} if slots else {}),
     })  # fmt: skip
     if commands[0].start:
         _write_timeouts(batch, picked, policies)
     failpoints.hit("claimed")
     batch.unclaimed_new.difference_update(keys)
-    kinds = {key: names.kind_name(key) for key in {row.kind for row in picked}}
+    kinds = {key: names.kind_name(key) for key in set(of["kind"])}
     return [_assignments(share, hops, now, kinds, policies, slots) for share in shares]
+
+
+def _columns(rows: list[ClaimedRow]) -> dict[str, list[Any]]:
+    """The rows by column, all at once: that costs less than three comprehensions."""
+    return dict(zip(ClaimedRow._fields, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _assignments(

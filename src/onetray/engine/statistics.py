@@ -159,18 +159,24 @@ def _count_events(store: Store, numbers: Numbers, after: int, upto: int) -> int:
         numbers[Number(row.ns, row.at, row.type)] += row.number
         ended += row.batches * (row.type in ENDS)
     for varied in store.read("varied_log", after=after, upto=upto):
-        for ns, ts in _events_of(varied):
-            numbers[Number(ns, start_of(ts, MINUTE), varied.type)] += 1
+        for ns, at, number in _numbers_of(varied):
+            numbers[Number(ns, at, varied.type)] += number
         ended += varied.type in ENDS
     return ended
 
 
-def _events_of(row: VariedLogRow) -> Iterator[tuple[int, int]]:
-    """The namespace and the time of each event of a row, without events that were removed."""
+def _numbers_of(row: VariedLogRow) -> Iterator[tuple[int, int, int]]:
+    """Namespaces, minutes, and how many events of a row each has, without events that were removed."""
     varied = orjson.loads(row.varied or "{}")
-    namespaces = varied.get("ns") or [row.ns] * row.size
     earlier = varied.get("ts") or [0] * row.size
-    return ((ns, row.ts - us) for ns, us in zip(namespaces, earlier, strict=True) if ns is not None)
+    first, last = start_of(row.ts - max(earlier), MINUTE), start_of(row.ts - min(earlier), MINUTE)
+    if first == last and row.ns is not None:
+        # So are nearly all: one by one they would cost a busy worker a twentieth of its time.
+        yield row.ns, first, row.size
+        return
+    for ns, us in zip(varied.get("ns") or [row.ns] * row.size, earlier, strict=True):
+        if ns is not None:
+            yield ns, start_of(row.ts - us, MINUTE), 1
 
 
 def _sample_times(store: Store, numbers: Numbers, after: int, upto: int, batches: int) -> None:

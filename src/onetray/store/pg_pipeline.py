@@ -139,6 +139,9 @@ class _Run:
                 continue
             if result.status == _SYNC:
                 break
+            # The end of its command, which has one result. `_next` would release the GIL first, and a busy event loop
+            # is slow to give it back.
+            self._pgconn.get_result()
             if result.status not in (_TUPLES, _DONE):
                 error = error or self._error(result)
                 if done < len(self._sent) and (key := self._sent[done]) is not None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import psycopg
 
 from onetray import failpoints
@@ -52,7 +53,9 @@ PREPARE = f"SELECT pg_current_xact_id()::text, {CLOCK}, {_BY_INDEX}, {_PLANNED_O
 barrier relies on it."""
 REQUEST_LOCK = "pg_advisory_xact_lock(hashtextextended(:request, :ns))"
 """Held by a claim with a request key until its transaction ends: the same claim, repeated, waits for it."""
-_LOCK_REQUEST = PARAM.sub(r"%(\1)s", f"SELECT {REQUEST_LOCK}")
+LOCK_REQUEST = PARAM.sub(r"%(\1)s", f"SELECT {REQUEST_LOCK}")
+# As one text: one row for each number would cost more than the numbers.
+NEXT = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
 
 
 class PostgresTx:
@@ -271,7 +274,7 @@ class PostgresTx:
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         # Held until the end of the transaction, not of the session. Sent together with the next query, which takes its
         # snapshot only after it has the lock.
-        self._pending.append((_LOCK_REQUEST, {"request": request_name(worker, request_key), "ns": ns}))
+        self._pending.append((LOCK_REQUEST, {"request": request_name(worker, request_key), "ns": ns}))
 
     def insert_tasks(self, tasks: Columns, ready: Columns, events: Columns) -> None:
         self.written_row = self.written_row or row_of_submit(tasks)
@@ -344,9 +347,7 @@ class PostgresTx:
         self._now = max(self.now, at)
 
     def _next(self, sequence: str, count: int) -> list[int]:
-        # As one text: one row for each number would cost more than the numbers.
-        sql = "SELECT string_agg(nextval(%(sequence)s)::text, ',') FROM generate_series(1, %(count)s)"
-        ((numbers,),) = self._send((sql, {"sequence": sequence, "count": count}))
+        ((numbers,),) = self._send((NEXT, {"sequence": sequence, "count": count}))
         return list(map(int, numbers.split(",")))
 
     def write_batch(self, id_: int, row: dict[str, Any], flows: list[int]) -> None:
@@ -446,5 +447,6 @@ def bind_postgres(statement: Statement, params: Columns) -> dict[str, Any]:
     return {**params, **arrays}
 
 
-def _array(numbers: list[int | None]) -> str:
-    return "{" + ",".join(map(str, numbers)).replace("None", "NULL") + "}"
+def _array(numbers: Iterable[int | None]) -> str:
+    # orjson writes numbers ten times as fast as str does.
+    return "{" + orjson.dumps([*numbers])[1:-1].decode().replace("null", "NULL") + "}"

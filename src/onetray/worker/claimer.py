@@ -37,6 +37,8 @@ logger = logging.getLogger("onetray.worker")
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.05, 5.0
 LIMITED_AHEAD_S = 0.05
 """How long before they begin tasks under a limit may be claimed."""
+FIRST_ENDS = 100
+"""Of a worker that was idle: after so many ends its rate is measured, without waiting for the usual time."""
 FULL_QUEUE_POLL_S = 0.05
 """How often to check whether a queue is below its limit again."""
 
@@ -230,8 +232,9 @@ class Claimer:
     def _prefetch(self) -> int:
         now, finished = time.monotonic(), self._executor.finished
         passed = now - self._measured_at
-        if passed >= 0.02:
-            fresh = (finished - self._finished_before) / passed
+        # Right after idleness the first ends are enough: the next claims are sent within milliseconds.
+        if passed >= 0.02 or (not self._finish_rate and finished - self._finished_before >= FIRST_ENDS):
+            fresh = (finished - self._finished_before) / max(passed, 0.001)
             # It rises at once, so that a worker with short tasks is soon ahead of them, and falls slowly.
             self._finish_rate = max(fresh, self._finish_rate + (fresh - self._finish_rate) * min(1.0, passed / 0.1))
             self._measured_at, self._finished_before = now, finished

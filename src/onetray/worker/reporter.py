@@ -222,7 +222,11 @@ class Reporter:
 
     def _take_plain(self, limit: int) -> list[PendingReport]:
         now, plain = time.monotonic(), self._plain_successes
-        return [_add_timing(plain.popleft(), now) for _ in range(min(limit, len(plain)))]
+        taken = [plain.popleft() for _ in range(min(limit, len(plain)))]
+        for attempt, command, _ in taken:
+            if type(command) is Succeed and attempt.began_at is not None:
+                command.ran_s = now - attempt.began_at
+        return taken
 
     def _send(self, batch: list[PendingReport]) -> None:
         """Send a batch until all of its reports are answered."""

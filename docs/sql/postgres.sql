@@ -3940,6 +3940,7 @@ WITH at AS (
     FROM at, keys AS k
 )
 SELECT first, CASE WHEN :notify THEN pg_notify('onetray', :news)::text END FROM keys;
+
 -- name: claim_one
 WITH picked AS MATERIALIZED (
     SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,

@@ -39,7 +39,7 @@ def test_the_first_claims_and_reports_of_a_worker_prepare_no_statement(
     store = PostgresStore(migrated_url)
     with Engine(store) as engine:
         for number in range(6):
-            engine.submit("rehearsed", {"number": number}, queue="rehearsed")
+            engine.submit("warm", {"number": number}, queue="warm")
         events = store.read_sql("SELECT count(*) FROM onetray.event_batch")
         store.expect_writes()
         wait_until(lambda: store._pool.get_stats().get("pool_available") == store.writers)
@@ -54,14 +54,14 @@ def test_the_first_claims_and_reports_of_a_worker_prepare_no_statement(
         monkeypatch.setattr(PreparedNames, "add", note)
         for turn in range(2):
             # The second claim starts at the mark that the first one has set.
-            claimed = engine.claim("rehearsed", worker="w", limit=2, request_key=str(turn))
+            claimed = engine.claim("warm", worker="w", limit=2, request_key=str(turn))
             reports = [Succeed(ran_s=n / 100_000, **ticket(a)) for n, a in enumerate(claimed, 1)]
             assert [verdict.error for verdict in engine.run(reports)] == [None, None]
         assert added == []
 
 
-def test_a_rehearsal_that_fails_leaves_usable_connections(pg_url: str) -> None:
-    # The database is empty: there is no table to rehearse with.
+def test_a_warm_up_that_fails_leaves_usable_connections(pg_url: str) -> None:
+    # The database is empty: there is no table to warm up with.
     store = PostgresStore(pg_url)
     try:
         store.expect_writes()

@@ -23,8 +23,8 @@ from onetray.domain.verbs import VERBS
 from onetray.engine import control_verbs, report_verbs, system_verbs
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.claim import claim
-from onetray.engine.fast_submit import submit_one, submit_several
 from onetray.engine.fast_claim import claim_one, claim_one_within
+from onetray.engine.fast_submit import submit_one, submit_several
 from onetray.engine.fast_succeed import plain_successes, succeed_without_reading, success_verdict
 from onetray.engine.flows import verbs
 from onetray.engine.flows.advance import settle

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid_utils import uuid4
 
 from onetray.domain.clock import Clock
-from onetray.domain.errors import InvalidInput, MigrationNeeded
+from onetray.domain.errors import InvalidInput, MigrationNeeded, StoreError
 from onetray.domain.machine import Transition
 from onetray.notify.base import Listener, WantedWork, WorkListener
 from onetray.notify.new_work import NewWork, Queue, everywhere
@@ -319,7 +319,7 @@ class Store(ABC):
     def submit_several(self, tasks: Columns) -> None:
         """The same for several tasks. Their ids and payloads are lists; the other columns are all lists, or all single
         values."""
-        raise NotImplementedError
+        raise StoreError("this store writes tasks one by one")
 
     def claim_one(self, claim: LoneClaim) -> LoneTask | None:
         """Claim the task that is alone in a queue, if nothing else is to be decided about it. None: claim as usual.

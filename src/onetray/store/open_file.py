@@ -93,19 +93,6 @@ class OpenFile:
         if len(sides) == len(SIDES):
             self._sides = sides
 
-    def extend_wal(self, size: int) -> None:
-        """Fill the WAL with zeros up to this size. Only under the write lock: nobody else may append to it meanwhile.
-
-        SQLite ignores what follows the last frame of a WAL.
-        """
-        for name, identity in self._sides[:1]:
-            with open(name, "r+b", buffering=0) as wal:
-                stat = os.fstat(wal.fileno())
-                if (stat.st_dev, stat.st_ino) == identity and stat.st_size < size:
-                    wal.seek(stat.st_size)
-                    wal.write(bytes(size - stat.st_size))
-                    os.fsync(wal.fileno())
-
     def _check_sides(self) -> None:
         """One is not where it was: the directory may have been moved and replaced by a symbolic link."""
         real = os.path.realpath(self._path)

@@ -37,10 +37,6 @@ END_OF_LOG = """
 SELECT value, coalesce((SELECT ts FROM event_batch ORDER BY id DESC LIMIT 1), 0) FROM counter WHERE name = 'event_id'
 """
 LAST_HEARTBEAT = "SELECT coalesce(max(beat_at), 0) FROM worker"
-WAL_PAGES = 1_000
-"""The WAL starts again from its beginning after so many pages, unless somebody reads what it contains."""
-WAL_BYTES = WAL_PAGES * 4_200
-"""What these pages take with their headers, and more: the transaction that reaches the limit goes beyond it."""
 PRAGMAS = (
     # Readers never wait for the writer, and a commit is one append and one fsync.
     "journal_mode = WAL",
@@ -50,7 +46,7 @@ PRAGMAS = (
     "temp_store = MEMORY",
     "foreign_keys = ON",
     # Longer intervals were measured without gain.
-    f"wal_autocheckpoint = {WAL_PAGES}",
+    "wal_autocheckpoint = 1000",
 )
 INTEGRITY_STEPS, INTEGRITY_LINES = 10_000, 1_000
 """How many steps of SQLite's machine pass between two looks at the clock, and how many problems are listed."""
@@ -180,18 +176,6 @@ class SqliteStore(Store):
         failpoints.hit("committed")
         if tx.wakes:
             self.run_commit_hooks(tx.work)
-
-    def expect_writes(self) -> None:
-        """Give the WAL the size that it reaches anyway: an fsync takes a quarter longer if the file has grown."""
-        with suppress(apsw.Error, OSError), self._writing:
-            if self._closed or self._file is None:
-                return
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                self._file.note_sides()
-                self._file.extend_wal(WAL_BYTES)
-            finally:
-                roll_back(self._writer)
 
     def _announce(self, work: NewWork[int]) -> None:
         for hook in self.before_commit:

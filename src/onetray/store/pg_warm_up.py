@@ -1,4 +1,4 @@
-"""Run what claims and successes run, without rows, on a new connection: so the first real ones are not slower.
+"""Warm up a new connection: run what claims and successes run, without rows, so that the first real ones are not slower.
 
 The first run of a statement costs its server process a plan and the catalog's entries of all tables and indexes: about
 5 ms for a claim and its reports. Everything is rolled back; it takes one number of the sequence of event ids.
@@ -34,14 +34,14 @@ _EVENT = {
 }  # fmt: skip
 
 
-def rehearse(connection: ServerConnection, statements: Statements) -> None:
-    """Rehearse a claim and a report. Only to save time: an error has no effect."""
+def warm_up(connection: ServerConnection, statements: Statements) -> None:
+    """Run the statements of a claim and a report. Only to save time: an error has no effect."""
     try:
         run_queries(connection, _queries(statements))
         # A real one ends like this.
         run_queries(connection, [("BEGIN", {}), ("COMMIT", {})])
     except psycopg.Error as e:
-        logger.debug("claims and reports could not be rehearsed: %s", e)
+        logger.debug("a connection could not be warmed up: %s", e)
         if not connection.closed:
             connection.rollback()
 

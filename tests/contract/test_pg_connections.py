@@ -36,14 +36,16 @@ def test_no_more_connections_are_opened_than_are_allowed(pg_url: str) -> None:
 def test_the_first_claims_and_reports_of_a_worker_prepare_no_statement(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresStore(migrated_url)
-    with Engine(store) as engine:
+    with Engine.open(migrated_url) as submitter:
         for number in range(6):
-            engine.submit("rehearsed", {"number": number}, queue="rehearsed")
-        events = store.read_sql("SELECT count(*) FROM onetray.event_batch")
-        store.expect_writes()
-        wait_until(lambda: store._pool.get_stats().get("pool_available") == store.writers)
-        assert store.read_sql("SELECT count(*) FROM onetray.event_batch") == events
+            submitter.submit("rehearsed", {"number": number}, queue="rehearsed")
+    # Nothing else has used it: the threads of an engine may open connections, too.
+    store = PostgresStore(migrated_url)
+    events = store.read_sql("SELECT count(*) FROM onetray.event_batch")
+    store.expect_writes()
+    wait_until(lambda: store._pool.get_stats().get("pool_available") == store.writers)
+    assert store.read_sql("SELECT count(*) FROM onetray.event_batch") == events
+    with Engine(store) as engine:
         added: list[str] = []
         add = PreparedNames.add
 

@@ -59,7 +59,9 @@ def test_the_first_claims_and_reports_of_a_worker_prepare_no_statement(
             claimed = engine.claim("rehearsed", worker="w", limit=2, request_key=str(turn))
             reports = [Succeed(ran_s=n / 100_000, **ticket(a)) for n, a in enumerate(claimed, 1)]
             assert [verdict.error for verdict in engine.run(reports)] == [None, None]
-        assert added == []
+        # The names of queues and kinds are read once for a process, whatever it does.
+        tables = ("onetray.task", "onetray.ready", "onetray.lease", "onetray.event_batch", "advisory")
+        assert [sql for sql in added if any(table in sql for table in tables)] == []
 
 
 def test_a_rehearsal_that_fails_leaves_usable_connections(pg_url: str) -> None:

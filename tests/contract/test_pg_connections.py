@@ -36,14 +36,16 @@ def test_no_more_connections_are_opened_than_are_allowed(pg_url: str) -> None:
 def test_the_first_claims_and_reports_of_a_worker_prepare_no_statement(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresStore(migrated_url)
-    with Engine(store) as engine:
+    with Engine.open(migrated_url) as submitter:
         for number in range(6):
-            engine.submit("warm", {"number": number}, queue="warm")
-        events = store.read_sql("SELECT count(*) FROM onetray.event_batch")
-        store.expect_writes()
-        wait_until(lambda: store._pool.get_stats().get("pool_available") == store.writers)
-        assert store.read_sql("SELECT count(*) FROM onetray.event_batch") == events
+            submitter.submit("warm", {"number": number}, queue="warm")
+    # Nothing else has used it: the threads of an engine may open connections, too.
+    store = PostgresStore(migrated_url)
+    events = store.read_sql("SELECT count(*) FROM onetray.event_batch")
+    store.expect_writes()
+    wait_until(lambda: store._pool.get_stats().get("pool_available") == store.writers)
+    assert store.read_sql("SELECT count(*) FROM onetray.event_batch") == events
+    with Engine(store) as engine:
         added: list[str] = []
         add = PreparedNames.add
 
@@ -57,7 +59,9 @@ def test_the_first_claims_and_reports_of_a_worker_prepare_no_statement(
             claimed = engine.claim("warm", worker="w", limit=2, request_key=str(turn))
             reports = [Succeed(ran_s=n / 100_000, **ticket(a)) for n, a in enumerate(claimed, 1)]
             assert [verdict.error for verdict in engine.run(reports)] == [None, None]
-        assert added == []
+        # The names of queues and kinds are read once for a process, whatever it does.
+        tables = ("onetray.task", "onetray.ready", "onetray.lease", "onetray.event_batch", "advisory")
+        assert [sql for sql in added if any(table in sql for table in tables)] == []
 
 
 def test_a_warm_up_that_fails_leaves_usable_connections(pg_url: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import apsw
 from psycopg import sql
 
+from onetray.store.pg_pipeline import bind_postgres as bound_postgres
 from onetray.store.postgres import PostgresStore
-from onetray.store.postgres_tx import bind_postgres as bound_postgres
 from onetray.store.sql_template import Statement
 from onetray.store.sqlite import SqliteStore
 from onetray.store.sqlite_tx import bind_sqlite as bound_sqlite

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from select import POLLIN, POLLOUT, poll
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
@@ -21,7 +22,8 @@ from psycopg.errors import error_from_result
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from onetray.store.base import Rows
+    from onetray.store.base import Columns, Rows
+    from onetray.store.sql_template import Statement
 
 Query = tuple[str, dict[str, Any]]
 MAX_PREPARED = 300
@@ -49,6 +51,17 @@ class Text(NamedTuple):
 
     sql: bytes
     names: tuple[str, ...]
+
+
+def bind_postgres(statement: Statement, params: Columns) -> dict[str, Any]:
+    """Format lists of numbers as PostgreSQL arrays: psycopg takes ten times as long for that."""
+    arrays = {name: _array(params[name]) for name in statement.numbers}
+    return {**params, **arrays}
+
+
+def _array(numbers: Iterable[int | None]) -> str:
+    # orjson writes numbers ten times as fast as str does.
+    return "{" + orjson.dumps([*numbers])[1:-1].decode().replace("null", "NULL") + "}"
 
 
 @lru_cache(maxsize=2048)

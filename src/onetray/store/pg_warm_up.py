@@ -1,4 +1,4 @@
-"""Warm up a new connection: run what claims and successes run, without rows, so that the first real ones are not slower.
+"""Warm up a new connection: run what claims and successes run, without rows, so that the first real ones are faster.
 
 The first run of a statement costs its server process a plan and the catalog's entries of all tables and indexes: about
 5 ms for a claim and its reports. Everything is rolled back; it takes one number of the sequence of event ids.
@@ -13,8 +13,8 @@ import psycopg
 
 from onetray.domain.lifecycle import ASSIGNED, TASK
 from onetray.store.base import Columns
-from onetray.store.pg_pipeline import Query, run_queries
-from onetray.store.postgres_tx import LOCK_REQUEST, NEXT, PREPARE, bind_postgres
+from onetray.store.pg_pipeline import Query, bind_postgres, run_queries
+from onetray.store.postgres_tx import LOCK_REQUEST, NEXT, PREPARE
 
 if TYPE_CHECKING:
     from onetray.store.pg_connections import ServerConnection

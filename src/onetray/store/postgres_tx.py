@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import psycopg
 
 from onetray import failpoints
@@ -23,7 +22,7 @@ from onetray.store.interned import InternedNames
 from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.low_water import START_OF_QUEUE, LowWater
 from onetray.store.pg_copy import CopyBuffer
-from onetray.store.pg_pipeline import Query, run_queries
+from onetray.store.pg_pipeline import Query, bind_postgres, run_queries
 from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
 from onetray.store.sql_template import PARAM, POSTGRES, WORDS, Statement
 from onetray.store.waiting_rows import update_waiting
@@ -439,14 +438,3 @@ def _first_entry(ready: Columns) -> Columns:
     if isinstance(ready["queue"], list) or isinstance(ready["rank"], list):
         return ready
     return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}
-
-
-def bind_postgres(statement: Statement, params: Columns) -> dict[str, Any]:
-    """Format lists of numbers as PostgreSQL arrays: psycopg takes ten times as long for that."""
-    arrays = {name: _array(params[name]) for name in statement.numbers}
-    return {**params, **arrays}
-
-
-def _array(numbers: Iterable[int | None]) -> str:
-    # orjson writes numbers ten times as fast as str does.
-    return "{" + orjson.dumps([*numbers])[1:-1].decode().replace("null", "NULL") + "}"

@@ -273,6 +273,7 @@ class Pair:
             for table in TABLES:
                 tx._connection.execute(f"DELETE FROM {table}")  # type: ignore[attr-defined]
             tx._connection.execute("UPDATE counter SET value = 0")  # type: ignore[attr-defined]
+            tx.last_key = 0  # type: ignore[attr-defined]
             tx._connection.execute("UPDATE queue SET paused_at = NULL, paused_by = NULL")  # type: ignore[attr-defined]
         for engine in self.engines.values():
             engine._rng.seed(SEED)

@@ -303,7 +303,7 @@ class Store(ABC):
         return retry_transaction(once, self.patience_s if again else 0.0, lambda: self.is_closed)
 
     def expect_writes(self) -> None:  # noqa: B027
-        """Prepare for as many transactions at once as `writers`: the first ones should not wait. Returns soon."""
+        """Prepare for as many transactions at once as `writers`: the first ones should not wait. Returns at once."""
 
     @property
     @abstractmethod

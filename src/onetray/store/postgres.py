@@ -40,7 +40,6 @@ try:
     from onetray.store.fast_submit_postgres import submit_one_postgres, submit_several_postgres
     from onetray.store.pg_connections import ServerConnection, WarmPool
     from onetray.store.pg_pipeline import PreparedNames, bind_postgres, run_queries
-    from onetray.store.pg_warm_up import warm_up
     from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, is_refused
     from onetray.store.replication import Warnings, confirmed
 except ImportError as e:  # pragma: no cover
@@ -102,8 +101,6 @@ class PostgresStore(Store):
         self._notified_at = float("-inf")
         self.low_water: dict[int, LowWater] = {}
         self.lease_keys: deque[int] = deque()
-        self._to_warm_up = 0
-        """For how many of the next connections: see pg_warm_up.py."""
         self._local = threading.local()
         # pg_pipeline.py prepares statements. If psycopg did so, too, it would deallocate all of them after a rollback.
         kwargs: dict[str, Any] = {"autocommit": True, "application_name": "onetray", "prepare_threshold": None}
@@ -132,9 +129,6 @@ class PostgresStore(Store):
         connection.run = ServerRun.of(connection)
         if not self.pooler:
             connection.prepared_names = PreparedNames()
-        if self._to_warm_up > 0:
-            self._to_warm_up -= 1
-            warm_up(connection, self.statements)
 
     def _connect(self, patience_s: float) -> None:
         """Wait for the first connection. Raises why there is none: at once, unless the server may accept one soon."""
@@ -154,10 +148,6 @@ class PostgresStore(Store):
             self._pool.first_connect_s = None
 
     def expect_writes(self) -> None:
-        if not self.pooler:
-            with suppress(Unavailable), self.connection() as connection:
-                warm_up(connection, self.statements)
-            self._to_warm_up = self.writers - 1
         self._pool.open_ahead(self.writers)
 
     @contextmanager

@@ -68,7 +68,7 @@ def test_the_feed_misses_nothing_under_writers_that_commit_late_and_roll_back(pg
         if len(readers) < READERS and count > len(readers) * EVENTS / READERS:
             readers.append(Reader(chance.randrange(newest(engine))))
             following.append(start(readers[-1], engine, done))
-        return count >= EVENTS
+        return count >= EVENTS and len(readers) == READERS
 
     wait_until(enough_is_written, PATIENCE_S)
     enough.set()

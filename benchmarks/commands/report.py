@@ -51,7 +51,7 @@ def plot(results: dict[str, Any], out: Path) -> None:
 @options.chosen("--only", list(GROUPS))
 @click.option("--quick", is_flag=True, help="Everything small: does it run? Its figures mean nothing.")
 def targets(as_json: bool, names: tuple[str, ...], quick: bool) -> None:
-    """What onetray is to reach, and whether it does: measured in one run, which takes hours."""
+    """What onetray is to reach, and whether it does: measured in one run of about 40 minutes."""
     from benchmarks.measured import QUICK, Measured, Sizes
     from benchmarks.targets import targets as judge
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from onetray.app import gather_submits
 from onetray.app.gather_submits import Gathering
 
 Batches = list[list[int]]
@@ -53,6 +54,38 @@ def test_a_batch_is_limited_but_never_takes_a_part_of_a_caller(units: Batches, b
 
     asyncio.run(main())
     assert seen == batches
+
+
+def test_after_a_large_batch_the_next_one_waits_until_its_callers_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GATHER_STEP_S", "GATHER_S"):
+        monkeypatch.setattr(gather_submits, name, 60.0)
+    batches: Batches = []
+
+    async def caller(gathering: Gathering[int, int], number: int) -> None:
+        for _ in range(3):
+            assert await gathering.call(number) == 2 * number
+            for _ in range(number):
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        gathering = Gathering(doubling(batches), limit=100)
+        await asyncio.gather(*(caller(gathering, n) for n in range(1, 17)))
+
+    asyncio.run(main())
+    assert [len(batch) for batch in batches] == [16, 16, 16]
+
+
+def test_a_caller_waits_only_shortly_for_those_who_do_not_come_back() -> None:
+    batches: Batches = []
+
+    async def main() -> None:
+        gathering = Gathering(doubling(batches), limit=100)
+        await asyncio.gather(*(gathering.call(n) for n in range(1, 17)))
+        assert await asyncio.wait_for(gathering.call(5), 60) == 10
+        assert await asyncio.wait_for(gathering.call(6), 60) == 12
+
+    asyncio.run(main())
+    assert batches[1:] == [[5], [6]]
 
 
 def test_an_error_reaches_all_callers_of_its_batch_and_no_later_one() -> None:

@@ -1,7 +1,7 @@
 """Batch single submits, and other calls of one event loop, into few calls of the engine.
 
 A thread for each submit would cost more than the submit. So while one call runs, further submits wait, and the next
-call sends them together in one transaction.
+call sends them together in one transaction. After a large batch the next one waits until its callers are back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from onetray.domain.commands import Command
     from onetray.domain.task import Verdict
     from onetray.engine.api import EngineApi
+
+GATHER_FROM = 8
+"""After a batch of so many callers, the next one waits for them. Otherwise the first who is back would be a batch
+alone, and all others would wait for it."""
+GATHER_STEP_S, GATHER_S = 0.001, 0.01
+"""It waits for no longer than this without another caller, and in all."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -49,6 +55,9 @@ class Gathering(Generic[Item, Answer]):
         self._work, self._limit = work, limit
         self._waiting: list[Waiting[Item, Answer]] = []
         self._busy = False
+        self._expected, self._until = 0, 0.0
+        """How many callers the last batch had, and until when the next one waits for them, by the loop's clock."""
+        self._timer: asyncio.TimerHandle | None = None
         # Its own thread: one batch runs at a time. The thread ends with this object, which must not hold its loop: the
         # loop holds it.
         self._thread = ThreadPoolExecutor(1, "onetray-batch")
@@ -65,13 +74,24 @@ class Gathering(Generic[Item, Answer]):
     def put_for(self, answers: Answers[Answer], items: Sequence[Item]) -> None:
         """Add items that are carried out in one batch, and what gets their answers."""
         self._waiting.append(Waiting(items, answers))
-        if not self._busy:
-            self._busy = True
-            loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        elif self._busy:
+            return
+        self._busy = True
+        self._schedule(asyncio.get_running_loop())
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send the next batch soon, or when the callers of the last one are back."""
+        self._timer = None
+        if len(self._waiting) < self._expected and (now := loop.time()) < self._until:
+            self._timer = loop.call_at(min(now + GATHER_STEP_S, self._until), self._send, loop)
+        else:
             # In the next iteration of the loop, so that the batch has all submits of this one.
             loop.call_soon(self._send, loop)
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, self._expected = None, 0
         count = self._next_count()
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
         self._thread.submit(self._run, loop, batch)
@@ -114,9 +134,11 @@ class Gathering(Generic[Item, Answer]):
             else:
                 unit.answers.set_result(answers[start:end])
             start = end
+        if len(batch) >= GATHER_FROM:
+            self._expected, self._until = len(batch), loop.time() + GATHER_S
         self._busy = bool(self._waiting)
         if self._busy:
-            self._send(loop)
+            self._schedule(loop)
 
 
 _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakKeyDictionary[EngineApi, Gathering[Command, Verdict]]] = (

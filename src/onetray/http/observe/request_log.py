@@ -14,7 +14,7 @@ from onetray import otel
 from onetray.domain.errors import OutcomeUnknown
 from onetray.http import problems
 from onetray.http.observe.tracing import RequestTrace, current_trace, trace_request
-from onetray.http.request import connection_of
+from onetray.http.request import CONNECTION, connection_of
 from onetray.log_format import log_facts
 
 if TYPE_CHECKING:
@@ -142,6 +142,10 @@ class RequestEntry:
         level = _level(route, self.status)
         if logger.isEnabledFor(level):
             self._log(level, method, route, took_s * 1000)
+        # Both refer to the scope: without this, only the garbage collector would free a request, and stop the server
+        # for milliseconds after every few hundred of them.
+        for name in (ENTRY, CONNECTION):
+            self._scope.pop(name, None)
 
     def _log(self, level: int, method: str, route: str, ms: float) -> None:
         principal, trace = self._scope.get("onetray.principal"), self.trace

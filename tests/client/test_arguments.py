@@ -1,10 +1,15 @@
 """Arguments and results: typed values on both sides, JSON in between."""
 
+import inspect
+import math
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 from uuid import UUID
@@ -15,6 +20,8 @@ from pydantic import BaseModel, Field
 from onetray import InvalidInput, JobFailed, Onetray
 from onetray.app.signature import Signature
 from onetray.testing import Harness
+
+MISSING = object()
 
 
 class Colour(Enum):
@@ -254,3 +261,106 @@ def test_plain_arguments_are_passed_as_they_are_and_others_are_converted() -> No
     assert signature.arguments({"a": 1, "b": 0.5, "c": "x"}) == {"a": 1, "b": 0.5, "c": "x"}
     converted = signature.arguments({"a": 1, "b": 2, "c": "x"})
     assert type(converted["b"]) is float
+
+
+BULK = """
+import sys
+from onetray import Onetray
+app = Onetray("sqlite:///" + sys.argv[1])
+
+@app.task
+def noop(number: int, name: str) -> None: ...
+
+assert len(noop.submit_many([{"number": n, "name": "ann"} for n in range(3)])) == 3
+print(*sys.modules)
+"""
+
+
+def test_a_bulk_submit_of_plain_arguments_does_not_import_pydantic(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BULK, str(tmp_path / "jobs.db")], capture_output=True, text=True, check=True
+    )
+    assert "onetray.engine" in done.stdout.split()
+    assert "pydantic" not in done.stdout.split()
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def _priced(number: int, name: str, price: float, urgent: bool = False) -> None: ...
+
+
+def _named(number: int, name: str, urgent: bool = False) -> None: ...
+
+
+ODD = [
+    pytest.param({}, id="nothing odd"),
+    pytest.param({"number": True}, id="bool for int"),
+    pytest.param({"number": 2.0}, id="whole float for int"),
+    pytest.param({"number": 2.5}, id="float for int"),
+    pytest.param({"number": "12"}, id="text for int"),
+    pytest.param({"number": None}, id="None for int"),
+    pytest.param({"number": 2**63}, id="int over 63 bits"),
+    pytest.param({"number": -(10**40)}, id="huge int"),
+    pytest.param({"price": 3}, id="int for float"),
+    pytest.param({"price": math.nan}, id="NaN"),
+    pytest.param({"price": math.inf}, id="infinity"),
+    pytest.param({"name": Name("ann")}, id="subclass of str"),
+    pytest.param({"name": b"ann"}, id="bytes for str"),
+    pytest.param({"name": 7}, id="int for str"),
+    pytest.param({"name": "zwölf\0"}, id="not ASCII"),
+    pytest.param({"urgent": 1}, id="int for bool"),
+    pytest.param({"urgent": True}, id="a default that is set"),
+    pytest.param({"name": MISSING}, id="missing"),
+    pytest.param({"town": "X"}, id="extra"),
+]
+
+
+@pytest.mark.parametrize("function", [_priced, _named])
+@pytest.mark.parametrize("odd", ODD)
+def test_plain_arguments_are_taken_as_those_that_pydantic_checks(function: Any, odd: dict[str, Any]) -> None:
+    parameters = {"number": 1, "name": "ann", "price": 1.5, "urgent": False}
+    usual = {name: parameters[name] for name in inspect.signature(function).parameters}
+    call = {name: value for name, value in (usual | odd).items() if value is not MISSING}
+    if function is _named and "price" in odd:
+        call.pop("price")
+    quick, checked = Signature(function, "f"), Signature(function, "f")
+    # With no plain types, every argument goes through pydantic.
+    checked.__dict__["_plain_types"] = None
+    without_default = {name: value for name, value in call.items() if name != "urgent"}
+    for calls in ([call], [usual, call], [call, usual, without_default]):
+        assert _exactly(quick.payloads(calls)) == _exactly(checked.payloads(calls))
+    for args, kwargs in _ways(quick, call):
+        assert _taken(quick, args, kwargs) == _taken(checked, args, kwargs)
+
+
+def _ways(signature: Signature, call: dict[str, Any]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """A call by keyword, by position, both, and an argument twice."""
+    first, *rest = call
+    by_position = tuple(call[name] for name in signature.parameters if name in call)
+    return [
+        ((), call),
+        (by_position, {}),
+        ((call[first],), {name: call[name] for name in rest}),
+        ((call[first],), call),
+    ]
+
+
+def _taken(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return _exactly([signature.payload(args, kwargs)])
+    except InvalidInput as e:
+        return str(e), e.facts
+
+
+def _exactly(payloads: list[dict[str, Any]] | None) -> Any:
+    """With the types of the values, in text: True equals 1, and NaN not even itself."""
+    return payloads and [sorted((name, type(v), repr(v)) for name, v in payload.items()) for payload in payloads]
+
+
+def test_the_payloads_of_a_bulk_submit_are_copies() -> None:
+    calls = [{"number": 1, "name": "ann", "urgent": False}]
+    payloads = Signature(_named, "f").payloads(calls)
+    assert payloads == calls
+    assert payloads[0] is not calls[0]

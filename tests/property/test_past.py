@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.property.album import Album
 from tests.property.flow_twins import Side, Trip, small_steps
 from tests.property.flow_walk import Walk as FlowWalk
 from tests.property.flow_walk import walks
+from tests.property.found_walks import DEADLINE_SKIPS_THE_CURRENT_STAGE
 from tests.property.twins import Hand, Pair, Store, Twins
 from tests.property.walk import Walk
 
@@ -50,6 +51,7 @@ class PhotographedTwins(Twins):
 
 @settings(max_examples=200 if THOROUGH else 5, suppress_health_check=[*HealthCheck])
 @given(walk=walks, small=st.sampled_from((None, 2, 3)))
+@example(walk=DEADLINE_SKIPS_THE_CURRENT_STAGE, small=2)
 def test_the_log_of_a_flow_tells_what_the_flow_was_at_every_step(both: Pair, walk: FlowWalk, small: int | None) -> None:
     trip = PhotographedTrip([Side(store.name, store.engine) for store in both.fresh().stores], both.clock)
     try:

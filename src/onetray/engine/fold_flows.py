@@ -242,7 +242,8 @@ class FlowFold:
             elif stage is not None and e.type in _STAGE_ENDS:
                 ended.add(stage.key)
                 if stage is current and not is_ending and goes_on(str(e.state), stage.on_failure):
-                    if self._ends_unannounced and e.state in (FAILED, CANCELLED):
+                    if self._ends_unannounced:
+                        # It may have ended, or was skipped, because the flow was ending: then no other stage follows.
                         raise Unknown
                     current = _first(added, ended, stage.order) or current
         return current.name if current else None

@@ -80,8 +80,10 @@ def _shares(figures: list[Figures], plain: list[Figures]) -> list[float]:
     return [(a["drain"] or 0) / (b["drain"] or 1) for a, b in zip(figures, plain, strict=True)]
 
 
-def _cpu_share(plain: list[Figures], figures: list[Figures]) -> float:
-    return round(median(map(_cpu_s, plain)) / median(map(_cpu_s, figures)), 3)
+def _cpu_share(plain: list[Figures], figures: list[Figures]) -> float | None:
+    """None if a drain was over before its CPU time was read for the first time."""
+    theirs, ours = median(map(_cpu_s, plain)), median(map(_cpu_s, figures))
+    return round(theirs / ours, 3) if theirs and ours else None
 
 
 def _cpu_s(figures: Figures) -> float:

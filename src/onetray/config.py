@@ -78,13 +78,13 @@ class WorkerTuning:
     report_batch: int = 499
     """One less than `EngineConfig.chunk`, so that a piggyback claim fits into the same transaction."""
     busy_batch: int = 50
-    """Gather: after a batch of this size, wait for `gather_s` unless `large_batch` successes wait already."""
+    """Gather: after a batch of this size, wait for `gather_s` unless a backlog of successes waits already."""
     gather_s: float = 0.005
-    large_batch: int = 250
-    helpers: int = 1
-    """Threads that send plain successes beside the main one, as soon as there are any."""
-    backlog_helpers: int = 1
-    """Threads that send plain successes only if `large_batch` of them wait."""
+    backlog: int = 1_000
+    """Successes that wait: two full batches. Only then do `helpers` send, too: the transactions of several workers on
+    one machine delay each other."""
+    helpers: int = 2
+    """Threads that send plain successes of a backlog, beside the main one."""
 
 
 BUILT_IN_DIALECTS = ("so1", "jobnik", "pipeline")

@@ -24,8 +24,15 @@ def test_drains_are_shares_of_a_plain_one(run: Callable[..., Any]) -> None:
     words = ("--store", "sqlite", "--case", "concurrency_key", "--case", "before", "--before", ROOT)
     found = run("limits", *words, "--jobs", 60, "--rounds", 1)["limits"]["sqlite"]
     assert list(found) == ["plain", "concurrency_key", "before"]
-    assert found["plain"]["share"] == found["plain"]["cpu_share"] == 1.0
+    assert found["plain"]["share"] == 1.0
+    assert found["plain"]["cpu_share"] == (1.0 if found["plain"]["cpu_s_per_10k"] else None)
     assert all(figures["per_s"] > 0 and figures["share"] > 0 for figures in found.values())
+
+
+def test_a_drain_without_measured_cpu_has_no_share_of_it() -> None:
+    busy, over = [{"cpu_s_per_10k": 0.5, "db_cpu_s_per_10k": None}], [{"cpu_s_per_10k": 0.0, "db_cpu_s_per_10k": None}]
+    assert limited._cpu_share(busy, busy) == 1.0
+    assert limited._cpu_share(busy, over) is limited._cpu_share(over, busy) is None
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

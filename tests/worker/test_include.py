@@ -12,6 +12,7 @@ import pytest
 
 from onetray import Onetray
 from onetray.domain.errors import InvalidInput
+from onetray.worker import Worker
 from onetray.worker.app_loader import load_app
 from tests.support.cases import each_case
 
@@ -78,8 +79,7 @@ def test_a_worker_runs_the_tasks_of_included_modules(shop: None, package: str, t
     assert sorted(app.tasks) == ["clean", "send", "send_alone"]
     with app:
         jobs = [app.submit(kind, {"to": " ann "}) for kind in ("send", "send_alone")]
-        with Onetray.worker(app) as worker:
-            worker._process_pool._app_path = package
+        with Worker(app, path=package):
             assert [job.result(WAIT_S) for job in jobs] == ["ann"] * 2
 
 

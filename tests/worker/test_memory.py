@@ -45,7 +45,7 @@ def test_a_worker_claims_no_more_while_its_reports_wait(either_app: Onetray) -> 
     worker = either_app.worker(concurrency=10)
     # Each report carries a claim of ten times as many tasks.
     worker.tuning = replace(
-        worker.tuning, max_prefetch=200, max_unreported=200, max_claim=100, report_batch=10, large_batch=10
+        worker.tuning, max_prefetch=200, max_unreported=200, max_claim=100, report_batch=10, backlog=10
     )
     worker.start()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,6 +148,39 @@ def _fail_first(
 
     monkeypatch.setattr(app.engine, "run", failing)
     return broken
+
+
+def test_more_than_one_report_is_in_flight_only_while_a_backlog_waits(
+    app: Onetray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, gate, sending = app.engine.run, threading.Event(), set[int]()
+    ended: list[int] = []
+
+    def hold(commands: list[Any], **how: Any) -> list[Any]:
+        if any(isinstance(c, Succeed) for c in commands):
+            sending.add(threading.get_ident())
+            assert gate.wait(WAIT_S)
+        return run(commands, **how)
+
+    @app.task
+    async def work(n: int) -> None:
+        ended.append(n)
+
+    monkeypatch.setattr(app.engine, "run", hold)
+    worker = app.worker(concurrency=100)
+    worker.tuning = replace(worker.tuning, report_batch=5, backlog=30, helpers=2)
+    jobs = work.submit_many([{"n": n} for n in range(20)])
+    worker.start()
+    try:
+        wait_until(lambda: len(ended) == 20 and len(sending) > 0)
+        assert 15 <= worker.reporter.waiting_successes() < 30
+        assert len(sending) == 1
+        jobs += work.submit_many([{"n": n} for n in range(20, 80)])
+        wait_until(lambda: len(sending) == 3)
+    finally:
+        gate.set()
+        worker.stop()
+    assert [job.wait(WAIT_S) for job in jobs] == ["succeeded"] * 80
 
 
 def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> None:

@@ -18,7 +18,7 @@ from time import monotonic
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
-from onetray.domain.commands import Report
+from onetray.domain.commands import Report, ticket
 from onetray.worker.call_handler import call, call_handler, failure
 
 if TYPE_CHECKING:
@@ -144,10 +144,13 @@ class AsyncExecutor:
         return False
 
     def _handler_steps(self, attempt: Attempt) -> Steps:
-        if attempt.stop_reason is not None or attempt.assignment.policy.durable_start or not attempt.lease_is_valid():
+        # One look at the clock for the lease and the start.
+        now, lease, assignment = monotonic(), attempt.lease, attempt.assignment
+        has_expired = lease is not None and now > lease.valid_until
+        if has_expired or attempt.stop_reason is not None or assignment.policy.durable_start:
             return self._begin_checked(attempt)
-        attempt.begin()
-        return call_handler(self._app, attempt.task, attempt.context(), call, attempt.ticket(), attempt.more)
+        attempt.begin(now)
+        return call_handler(self._app, attempt.task, attempt.context(), call, ticket(assignment), attempt.more)
 
     async def _begin_checked(self, attempt: Attempt) -> Report | None:
         if attempt.stop_reason is None:

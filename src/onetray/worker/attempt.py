@@ -85,8 +85,8 @@ class Attempt:
         """The attempts that its call runs: itself. A batch has several."""
         return [self]
 
-    def begin(self) -> None:
-        self.began_at = time.monotonic()
+    def begin(self, now: float | None = None) -> None:
+        self.began_at = time.monotonic() if now is None else now
         self._reporter.attempt_began(self)
 
     def valid_until(self) -> float | None:

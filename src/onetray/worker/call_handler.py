@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from inspect import isawaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from onetray import otel
@@ -61,14 +62,16 @@ async def call_handler(
         if call_function is call:
             # Not through call_function: one more coroutine costs as much as a short handler.
             returned = task.function(**arguments)
-            if isawaitable(returned):
+            if type(returned) is CoroutineType or isawaitable(returned):
                 returned = await returned
         else:
             returned = await call_function(task.function, **arguments)
         result = check_result(task, returned)
         for hook in app.hooks["after"]:
             await call_after_hook(call_function, hook, ctx, result)
-        return Succeed(result=result, more=success_extras(task, ctx, result, more), **fields)
+        # Most tasks are in no flow, and report nothing but their result.
+        extras = success_extras(task, ctx, result, more) if task.binding or more else None
+        return Succeed(result=result, more=extras, **fields)
     except WaitForInput as e:
         return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
     except (asyncio.CancelledError, TaskCancelled) as e:

@@ -6,7 +6,7 @@ A lease is timed from before the claim was sent, so that it never lasts longer h
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -54,12 +54,19 @@ class HeldLeases:
                 lease.attempts.add(attempt)
                 attempt.lease = lease
 
-    def drop(self, attempts: Iterable[Attempt]) -> None:
+    def drop(self, attempts: Collection[Attempt]) -> None:
         """Forget attempts whose outcome was answered, or that were lost and have ended."""
         with self._lock:
+            leases = self._leases
+            if self._lost:
+                self._lost.difference_update(attempts)
+            # Written out instead of calling _remove: it runs for every task.
             for attempt in attempts:
-                self._lost.discard(attempt)
-                self._remove(attempt)
+                lease = leases.get(attempt.assignment.lease)
+                if lease is not None:
+                    lease.attempts.discard(attempt)
+                    if not lease.attempts:
+                        del leases[lease.key]
 
     def lose(self, attempt: Attempt) -> None:
         """Stop renewing the lease for an attempt that was lost and whose handler still runs."""

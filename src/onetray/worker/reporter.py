@@ -1,8 +1,8 @@
 """Send reports to the engine in batches, and retry until each is answered.
 
-Owns the threads that report. The main one sends all reports in order. Helpers send only plain successes, so that
-several batches are in flight while many tasks end. A start is sent separately only for a handler that runs for a while;
-otherwise the engine records it with the outcome. Sending a report twice is safe: the engine recognises a repeated one.
+Owns the threads that report. The main one sends all reports in order. While many tasks end, helpers send plain
+successes too, so that several batches are in flight. A start is sent separately only for a handler that runs for a
+while; otherwise the engine records it with the outcome. Sending a report twice is safe: the engine recognises it.
 """
 
 from __future__ import annotations
@@ -74,15 +74,11 @@ class Reporter:
         self._is_timing_starts = False
         lock = threading.Lock()
         self._ready, self._backlog = threading.Condition(lock), threading.Condition(lock)
-        """One lock: `_backlog` is notified when enough successes wait for one more thread."""
+        """One lock: the main thread waits for `_ready`, the helpers for `_backlog`."""
         self._closing = self._given_up = False
         self._heartbeat_requests: set[Attempt] = set()
-        self._helpers = tuning.helpers + tuning.backlog_helpers
-        targets = [
-            lambda: self._send_batches(self._gather, self._ready),
-            *[lambda: self._run_helper(self._gather_plain, self._ready)] * tuning.helpers,
-            *[lambda: self._run_helper(self._gather_backlog, self._backlog)] * tuning.backlog_helpers,
-        ]
+        self._helpers = tuning.helpers
+        targets = [lambda: self._send_batches(self._gather, self._ready), *[self._run_helper] * tuning.helpers]
         self._threads = [threading.Thread(target=target, name="onetray-reporter", daemon=True) for target in targets]
 
     def start(self) -> None:
@@ -96,7 +92,7 @@ class Reporter:
     def put_all(self, pending: list[PendingReport]) -> None:
         with self._ready:
             self._pending.extend(pending)
-            self._ready.notify_all()
+            self._ready.notify()
 
     def put_outcomes(self, outcomes: Sequence[tuple[Attempt, Report]]) -> None:
         plain = [PendingReport(a, r, None) for a, r in outcomes if type(r) is Succeed and not a.has_earlier_reports]
@@ -104,12 +100,9 @@ class Reporter:
         with self._ready:
             self._plain_successes.extend(plain)
             self._pending.extend(others)
-            if others:
-                self._ready.notify_all()
-            else:
-                self._ready.notify()
-            if len(self._plain_successes) >= self._tuning.large_batch:
-                self._backlog.notify()
+            self._ready.notify()
+            if len(self._plain_successes) >= self._tuning.backlog:
+                self._backlog.notify_all()
 
     def attempt_began(self, attempt: Attempt) -> None:
         """Send its start, unless it ends soon."""
@@ -118,14 +111,14 @@ class Reporter:
         if not self._is_timing_starts:
             with self._ready:
                 self._is_timing_starts = True
-                self._ready.notify_all()
+                self._ready.notify()
 
     def output_added(self, attempt: Attempt) -> None:
         """Send its new log lines or progress soon."""
         with self._ready:
             if not self._unsent_output:
                 self._output_due_at = time.monotonic() + self._tuning.output_delay_s
-                self._ready.notify_all()
+                self._ready.notify()
             self._unsent_output[id(attempt)] = attempt
 
     def waiting_successes(self) -> int:
@@ -144,7 +137,7 @@ class Reporter:
         """Send the remaining reports, and wait until all are answered."""
         with self._ready:
             self._closing = True
-            self._ready.notify_all()
+            self._ready.notify()
             self._backlog.notify_all()
         for thread in self._threads:
             thread.join()
@@ -153,18 +146,18 @@ class Reporter:
         """Stop retrying."""
         self._given_up = True
 
-    def _run_helper(self, gather: Gather, changed: threading.Condition) -> None:
+    def _run_helper(self) -> None:
         try:
-            self._send_batches(gather, changed)
+            self._send_batches(self._gather_backlog, self._backlog)
         finally:
             with self._ready:
                 self._helpers -= 1
-                self._ready.notify_all()
+                self._ready.notify()
 
     def _send_batches(self, gather: Gather, changed: threading.Condition) -> None:
         busy, tuning = False, self._tuning
         while True:
-            if busy and len(self._plain_successes) < tuning.large_batch and not self._closing:
+            if busy and len(self._plain_successes) < tuning.backlog and not self._closing:
                 # Reports arrive faster than they are written, and a large batch costs little more than a small one.
                 time.sleep(tuning.gather_s)
             batch = self._next(gather, changed)
@@ -214,11 +207,9 @@ class Reporter:
             batch.append(_add_timing(pending, now))
         return batch + self._take_plain(most - len(batch))
 
-    def _gather_plain(self) -> list[PendingReport]:
-        return self._take_plain(self._tuning.report_batch)
-
     def _gather_backlog(self) -> list[PendingReport]:
-        return self._gather_plain() if len(self._plain_successes) >= self._tuning.large_batch else []
+        is_long = len(self._plain_successes) >= self._tuning.backlog
+        return self._take_plain(self._tuning.report_batch) if is_long else []
 
     def _take_plain(self, limit: int) -> list[PendingReport]:
         now, plain = time.monotonic(), self._plain_successes

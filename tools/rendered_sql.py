@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from onetray.store.fast_claim_postgres import CLAIM_ONE
 from onetray.store.fast_submit_postgres import SUBMIT_ONE, SUBMIT_SEVERAL
+from onetray.store.full_claim_sql import CLAIM_FULL
 from onetray.store.row_types import ROW_TYPES, field_names
 from onetray.store.sql_template import POSTGRES, SQLITE, Statement, sections_of
 from onetray.store.statements import statements_for
@@ -29,7 +30,7 @@ def statements(dialect: str) -> Iterator[str]:
     for name, move in known.moves.items():
         yield entry(f"move: {name}", move)
     if dialect == POSTGRES:
-        for statement in (SUBMIT_ONE, SUBMIT_SEVERAL, CLAIM_ONE):
+        for statement in (SUBMIT_ONE, SUBMIT_SEVERAL, CLAIM_ONE, CLAIM_FULL):
             yield entry(f"name: {statement.name}", statement)
 
 

@@ -3971,7 +3971,51 @@ WITH picked AS MATERIALIZED (
         b.version + 1, b.fence, b.attempts + 1
     FROM lone AS b
 )
-SELECT p.rank, p.key, p.id, p.kind, p.policy, p.version, p.fence, p.attempts, p.payload, p.input, p.correlation_id, p.trace, p.job, p.stage, p.control, p.idempotency_key, p.lane, p.seen_at, l.lease, l.length, date_part('epoch', p.took),
-    1 / CASE WHEN (SELECT count(*) FROM moved) = (SELECT count(*) FROM lone)
+SELECT p.rank, p.key, p.id, p.kind, p.policy, p.version, p.fence, p.attempts, p.payload, p.input, p.correlation_id, p.trace, p.job, p.stage, p.control, p.idempotency_key, p.lane, p.seen_at, l.lease, l.length, date_part('epoch', p.took), 1 / CASE WHEN (SELECT count(*) FROM moved) = (SELECT count(*) FROM lone)
         AND (SELECT count(*) FROM deleted) = (SELECT count(*) FROM lone) THEN 1 ELSE 0 END
 FROM picked AS p LEFT JOIN lone AS l ON l.key = p.key;
+
+-- name: claim_full
+WITH picked AS MATERIALIZED (
+    SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
+    t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at, r.place
+    FROM (
+        SELECT r.rank, r.task, r.ctid AS place FROM onetray.ready AS r
+        WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
+        ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r SKIP LOCKED
+    ) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED
+), numbered AS MATERIALIZED (
+    SELECT p.key, p.place, p.kind, p.version, p.fence, p.attempts, p.stage, p.lane, p.seen_at,
+        row_number() OVER (ORDER BY p.rank, p.key) - 1 AS nth,
+        (:lengths::bigint[])[array_position(:policies::integer[], p.policy)] AS length
+    FROM picked AS p
+), alike AS MATERIALIZED (
+    SELECT min(n.version) AS version, min(n.fence) AS fence, min(n.attempts) AS attempts, min(n.length) AS length,
+        greatest(max(n.seen_at), :since) AS at, min(n.key) AS first, min(n.key - n.nth) = max(n.key - n.nth) AS in_row,
+        string_agg(CAST(n.key AS text), ',' ORDER BY n.nth) AS keys,
+        nextval('onetray.lease_key') AS lease, nextval('onetray.event_id') AS event
+    FROM numbered AS n
+    HAVING count(*) = :limit AND count(n.length) = :limit AND count(n.stage) = 0 AND count(n.lane) = 0
+        AND min(n.length) = max(n.length) AND min(n.version) = max(n.version) AND max(n.version) + 1 < 64
+        AND min(n.fence) = max(n.fence) AND min(n.attempts) = max(n.attempts)
+        AND (:kinds::integer[] IS NULL OR bool_and(n.kind = ANY(:kinds::integer[])))
+        AND NOT EXISTS (SELECT 1 FROM onetray.lease WHERE lease.ns = :ns AND lease.worker = :worker
+            AND lease.request_key = :request_key)
+), batch AS MATERIALIZED (
+    SELECT n.key, n.place, a.version, a.at, a.lease, a.event + n.nth AS event FROM alike AS a, numbered AS n
+), moved AS (UPDATE onetray.task SET state = 'assigned', version = task.version + 1, updated_at = b.at, events = task.events || ',' || CAST(b.event AS text), attempts = task.attempts + 1, owner = :worker::text, lease = b.lease FROM batch AS b WHERE task.key = b.key AND task.version = b.version AND task.state IN ('queued') RETURNING 1), leased AS (
+    INSERT INTO onetray.lease (key, ns, worker, expires_at, length, tasks, request_key, part, expiry_counts)
+    SELECT a.lease, :ns, :worker, a.at + a.length, a.length, '[' || a.keys || ']', :request_key, 0, :expiry_counts
+    FROM alike AS a
+), deleted AS (
+    DELETE FROM onetray.ready WHERE ready.ctid = ANY(ARRAY(SELECT b.place FROM batch AS b)) RETURNING 1
+), logged AS (
+    INSERT INTO onetray.event_batch (id, size, ts, ns, type, was, state, actor, entity, version, fence, attempts,
+        varied)
+    SELECT a.event, :limit, a.at, :ns, 'task.claimed', 'queued', 'assigned', :actor, CASE WHEN a.in_row THEN a.first END, a.version + 1, a.fence,
+        a.attempts + 1, CASE WHEN NOT a.in_row THEN '{"entity":[' || a.keys || ']}' END
+    FROM alike AS a
+)
+SELECT p.rank, p.key, p.id, p.kind, p.policy, p.version, p.fence, p.attempts, p.payload, p.input, p.correlation_id, p.trace, p.job, p.stage, p.control, p.idempotency_key, p.lane, p.seen_at, CASE WHEN p.key = a.first THEN concat_ws(',', a.lease, a.length, a.at, 1 / CASE WHEN (SELECT count(*) FROM moved) = (SELECT count(*) FROM batch)
+        AND (SELECT count(*) FROM deleted) = (SELECT count(*) FROM batch) THEN 1 ELSE 0 END) END
+FROM picked AS p LEFT JOIN alike AS a ON true;

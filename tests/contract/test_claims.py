@@ -290,7 +290,8 @@ def test_a_claim_of_two_looks_is_dated_after_the_later_one(
     kinds: list[str] | None, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came due between two looks stands first in the claim, and was not due yet at the first look."""
-    looks = iter(range(100))
+    # The first look of a claim of any kind is that for as many as it wants, which is no query of this name.
+    looks = iter(range(1 if kinds is None else 0, 100))
     query = PostgresTx.query
 
     def look(tx: PostgresTx, name: str, /, **params: Any) -> Any:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from onetray.domain import commands as c
 from onetray.domain.errors import Unavailable
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.task import Assignment, Verdict
-from onetray.engine import Engine
+from onetray.engine import Engine, batch
+from onetray.engine.batch_context import BatchContext
+from onetray.engine.claim import claim
 from onetray.engine.piggyback import PiggybackClaim
 from tests.support.cases import each_case
 from tests.support.tasks import written
@@ -136,3 +141,91 @@ def test_a_claim_that_rode_along_is_found_again_by_its_key(engine: Engine) -> No
     assert claimer.first_claim is not None
     assert [a.id for a in engine.call(claimer.first_claim)] == claimer.got
     assert written(engine) == before
+
+
+def two_stages(engine: Engine, size: int = 2) -> list[Assignment]:
+    """The claimed tasks of the first stage of a flow; a second stage follows with as many."""
+    tasks = [TaskSpec("mail") for _ in range(size)]
+    engine.submit_flow("post", [StageSpec("first", tasks), StageSpec("second", tasks)])
+    return engine.claim(worker="w", limit=size)
+
+
+def only_new(engine: Engine, **fields: Any) -> OneClaim:
+    claimer = OneClaim(engine, **fields)
+    assert claimer.first_claim is not None
+    claimer.first_claim.only_new = True
+    return claimer
+
+
+def test_a_claim_of_new_tasks_takes_none_that_were_there_before(engine: Engine) -> None:
+    first, _ = two_stages(engine)
+    engine.submit("mail")
+    claimer = only_new(engine)
+    engine.succeed(first)
+    assert claimer.told == 1
+    assert claimer.got == []
+
+
+def test_the_last_success_of_a_stage_claims_the_next_stage(engine: Engine) -> None:
+    first, second = two_stages(engine)
+    engine.succeed(first)
+    claimer, seen = only_new(engine), commits(engine)
+    engine.succeed(second)
+    assert len(claimer.got) == 2
+    assert not {first.id, second.id} & set(claimer.got)
+    assert seen == [False], "all of it is claimed: nobody is woken"
+
+
+def test_tasks_of_an_opened_stage_that_are_left_over_are_announced(engine: Engine) -> None:
+    first, second = two_stages(engine)
+    engine.succeed(first)
+    claimer, seen = only_new(engine, limit=1), commits(engine)
+    engine.succeed(second)
+    assert len(claimer.got) == 1
+    assert seen == [True]
+
+
+def test_an_opened_stage_is_announced_if_older_tasks_were_claimed_instead(engine: Engine) -> None:
+    first, second = two_stages(engine)
+    older = [engine.submit("mail", priority=9).id for _ in range(2)]
+    engine.succeed(first)
+    claimer, seen = only_new(engine), commits(engine)
+    engine.succeed(second)
+    assert claimer.got == older
+    assert seen == [True]
+
+
+def test_an_opened_stage_in_another_queue_is_announced(engine: Engine) -> None:
+    first, second = (TaskSpec("mail"), TaskSpec("mail", queue="other"))
+    engine.submit_flow("post", [StageSpec("first", [first]), StageSpec("second", [second])])
+    (task,) = engine.claim(worker="w", limit=1)
+    claimer, seen = only_new(engine), commits(engine)
+    engine.succeed(task)
+    assert claimer.got == []
+    assert seen == [True]
+
+
+def claim_and_free(context: BatchContext, work: list[tuple[int, c.Claim]]) -> None:
+    """Claim, and let others claim, as a claim in a queue with limits does if it leaves tasks that they can take."""
+    claim(context, work)
+    context.tx.work.uncounted |= context.tx.work.queues
+
+
+def test_what_a_claim_itself_lets_others_claim_is_announced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two_stages(engine)
+    engine.succeed(first)
+    monkeypatch.setattr(batch, "claim", claim_and_free)
+    claimer, seen = only_new(engine), commits(engine)
+    engine.succeed(second)
+    assert len(claimer.got) == 2
+    assert seen == [True]
+
+
+def test_what_the_claim_with_submits_lets_others_claim_is_announced(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "claim", claim_and_free)
+    claimer, seen = OneClaim(engine, limit=2), commits(engine)
+    engine.run([c.Submit(kind="mail"), c.Submit(kind="mail")])
+    assert len(claimer.got) == 2
+    assert seen == [True]

@@ -51,7 +51,7 @@ class Commits:
         if point == "committing":
             self.seen += 1
             if self.seen == self._n:
-                self._proxy.arm(self._lost)
+                self._proxy.arm(self._lost, commits_only=True)
 
 
 @contextmanager

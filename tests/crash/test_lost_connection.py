@@ -99,19 +99,19 @@ def test_a_commit_whose_fate_is_unknown_is_asked_about_and_applied_once(
 ) -> None:
     with Proxy(migrated(pg_url)) as proxy, engine_on(proxy.url) as engine:
         engine.submit("mail", "first")
-        with once_at("committing", lambda: proxy.arm(lost), monkeypatch):
+        with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             receipt = engine.submit("mail", "second")
         assert proxy.cuts == 1
         assert engine.task(receipt.id or "").payload == "second"
         assert count(pg_url, "task") == 2
         a, b = engine.claim(worker="w", limit=2)
-        with once_at("committing", lambda: proxy.arm(lost), monkeypatch):
+        with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             done = engine.succeed(a, "result")
         assert (done.state, done.version, done.repeated) == ("succeeded", 4, False)
         assert count(pg_url, "event WHERE type = 'task.succeeded'") == 1
-        with once_at("committing", lambda: proxy.arm(lost), monkeypatch):
+        with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             assert engine.release(b).fence == 2
-        with once_at("committing", lambda: proxy.arm(lost), monkeypatch):
+        with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             (again,) = engine.claim(worker="w", limit=5)
         assert (again.key, again.fence) == (b.key, 2)
         assert proxy.cuts == 4
@@ -123,7 +123,7 @@ def test_callers_who_share_a_lost_commit_each_get_their_own_true_answer(
 ) -> None:
     with Proxy(migrated(pg_url)) as proxy, engine_on(proxy.url) as engine, ThreadPoolExecutor(16) as calls:
         engine.submit("mail", "known")
-        with once_at("committing", lambda: proxy.arm(lost), monkeypatch):
+        with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             receipts = list(calls.map(lambda n: engine.submit("mail", n), range(16)))
         assert [engine.task(r.id or "").payload for r in receipts] == list(range(16))
         assert count(pg_url, "task") == 17

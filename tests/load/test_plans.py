@@ -22,7 +22,9 @@ from onetray.engine.flows.locked import _SAVED_FLOW, _SAVED_STAGE
 from onetray.engine.janitor import KNOWN
 from onetray.engine.pending_writes import RUN
 from onetray.store import open_store
-from onetray.store.base import Store
+from onetray.store.base import LoneClaim, Store
+from onetray.store.full_claim_sql import CLAIM_FULL, full_claim_query
+from onetray.store.low_water import LowWater
 from onetray.store.sql_template import TYPE_OF, Statement
 from onetray.store.statements import statements_for
 from tests.support.cluster import Server
@@ -491,6 +493,23 @@ def check_move_on_postgres(pg: Crowd, title: str, limit: int, generic: bool) -> 
 
 def test_claims_on_postgres_read_what_they_take(pg: Crowd) -> None:
     try_each(check_claim_on_postgres, pg, CLAIMS, WAYS)
+
+
+def check_full_claim(crowd: Crowd, name: str, limit: int, generic: bool) -> None:
+    queue, kind = crowd.row
+    policies = [key for (key,) in crowd.store.read_sql("SELECT key FROM onetray.policy")]
+    claim = LoneClaim(queue, 1, "w", "r", "worker:w", 0, [kind], policies, [30_000_000] * len(policies))
+    sql, params = full_claim_query(claim, limit, LowWater(), None, None)
+    assert sql == CLAIM_FULL.sql
+    cost = on_postgres(crowd.store, CLAIM_FULL, params, generic=generic)
+    assert not cost.whole - {"queue"}, cost
+    # A ready row and a task to lock, each once more to write it, the queue, and its own results.
+    assert cost.rows <= 12 * limit + 10, cost
+    assert cost.buffers <= 60 * limit + 60, cost
+
+
+def test_a_claim_in_one_statement_reads_what_it_takes(pg: Crowd) -> None:
+    try_each(check_full_claim, pg, ("claim_full",), WAYS)
 
 
 def test_statements_on_postgres_read_what_they_are_asked_for(pg: Crowd) -> None:

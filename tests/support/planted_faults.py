@@ -391,7 +391,7 @@ STORE = (
     Fault(
         name="pooler-loss-is-a-refusal",
         harm="Behind a pooler whose server crashes during COMMIT, what was written is written once more.",
-        file="store/postgres_tx.py",
+        file="store/pg_pipeline.py",
         old=' and not e.sqlstate.startswith("08")',
         new="",
         look_in=("crash/test_pooler.py",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from typing import Self
@@ -11,6 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 LOSE_REQUEST, LOSE_ANSWER = "lose the request", "lose the answer"
 IDLE = b"Z\x00\x00\x00\x05I"
 """What a PostgreSQL server says when it has carried everything out and is in no transaction any more."""
+COMMIT = re.compile(rb"(\w*)\x00?COMMIT\x00")
+"""A COMMIT as it is sent, after the name by which it is prepared, if it is."""
 
 
 class Proxy:
@@ -24,6 +27,7 @@ class Proxy:
         self.url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}"))
         self.cuts = 0
         self._armed: str | None = None
+        self._commits_only = False
         self._lock = threading.Lock()
         self.lines: list[Line] = []
         self.flows = threading.Event()
@@ -31,7 +35,9 @@ class Proxy:
         self.flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def arm(self, mode: str) -> None:
+    def arm(self, mode: str, commits_only: bool = False) -> None:
+        """Lose the next request, or the next COMMIT: other connections may send something before it."""
+        self._commits_only = commits_only
         self._armed = mode
 
     def __enter__(self) -> Self:
@@ -55,12 +61,13 @@ class Proxy:
         for line in self.lines:
             line.cut()
 
-    def disarm(self) -> str | None:
-        """Take the armed mode, once."""
+    def disarm(self, is_commit: bool) -> str | None:
+        """Take the armed mode, once, if this request is one to lose."""
         with self._lock:
+            if self._armed is None or (self._commits_only and not is_commit):
+                return None
             mode, self._armed = self._armed, None
-            if mode is not None:
-                self.cuts += 1
+            self.cuts += 1
             return mode
 
 
@@ -71,6 +78,7 @@ class Line:
         self._proxy, self._client, self._server = proxy, client, server
         self._last_words = last_words
         self._swallow = False
+        self._prepared_commit: bytes | None = None
 
     def start(self) -> None:
         self._proxy.lines.append(self)
@@ -81,13 +89,19 @@ class Line:
         with contextlib.suppress(OSError):
             while data := self._client.recv(65536):
                 self._proxy.flows.wait()
-                mode = self._proxy.disarm()
+                mode = self._proxy.disarm(self._is_commit(data))
                 if mode == LOSE_REQUEST:
                     break
                 self._swallow |= mode == LOSE_ANSWER
                 self._server.sendall(data)
         if not self._swallow:
             self.cut()
+
+    def _is_commit(self, data: bytes) -> bool:
+        found = COMMIT.search(data)
+        if found is not None and found[1]:
+            self._prepared_commit = b"\x00" + found[1] + b"\x00"
+        return found is not None or (self._prepared_commit is not None and self._prepared_commit in data)
 
     def answers(self) -> None:
         with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from typing import Any
@@ -12,6 +13,7 @@ from onetray import Job, Onetray
 from onetray.config import WorkerTuning
 from onetray.domain.commands import Claim, Succeed
 from onetray.domain.errors import OutcomeUnknown
+from onetray.domain.flow import StageSpec, TaskSpec
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.piggyback import PiggybackClaim
 from onetray.notify.wake import Wake
@@ -66,6 +68,75 @@ def test_a_claim_whose_answer_was_lost_is_repeated_under_its_request_key(
         assert job.wait(WAIT_S) == "succeeded"
     assert len(lost[0]) == len(runs) == 1
     assert [e.type for e in job.events()].count("task.claimed") == 1
+
+
+def claims_of_new_tasks(monkeypatch: pytest.MonkeyPatch, runs: list[int]) -> list[Claim]:
+    """Make a worker believe that its queues are empty once a task has run. Returns its claims of new tasks."""
+    claims: list[Claim] = []
+    next_claim = Claimer.next_claim
+
+    def kept(self: Claimer, command: Any) -> PiggybackClaim | None:
+        piggyback = next_claim(self, command)
+        if piggyback is not None and piggyback.claim.only_new:
+            claims.append(piggyback.claim)
+        return piggyback
+
+    monkeypatch.setattr(Claimer, "next_claim", kept)
+    monkeypatch.setattr(Claimer, "_is_known_empty", lambda self, source: bool(runs))
+    return claims
+
+
+def capacity_returned(monkeypatch: pytest.MonkeyPatch, own_claims: threading.Event) -> threading.Event:
+    """Set when the capacity that a claim reserved is free again. The first tasks end the worker's own claims."""
+    returned, accept_all, return_reserved = threading.Event(), Claimer._accept_all, Claimer._return_reserved
+
+    def accept(self: Claimer, claimed: list[Assignment], *args: Any) -> int:
+        if claimed:
+            # In the claiming thread, if the claim is its own: no other one follows.
+            own_claims.clear()
+            returned.clear()
+        return accept_all(self, claimed, *args)
+
+    def give_back(self: Claimer, queue: str, limit: int) -> None:
+        return_reserved(self, queue, limit)
+        returned.set()
+
+    monkeypatch.setattr(Claimer, "_accept_all", accept)
+    monkeypatch.setattr(Claimer, "_return_reserved", give_back)
+    return returned
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["answered", "answer lost"])
+def test_the_report_that_ends_a_stage_claims_the_next_one(
+    either_app: Onetray, monkeypatch: pytest.MonkeyPatch, own_claims: threading.Event, lost: bool
+) -> None:
+    runs: list[int] = []
+    monkeypatch.setattr(Wake, "poll_s", 3600.0)
+    claims, returned = claims_of_new_tasks(monkeypatch, runs), capacity_returned(monkeypatch, own_claims)
+    deliver, to_lose = Claimer.deliver, [1] if lost else []
+
+    def lose_first(self: Claimer, piggyback: PiggybackClaim, verdict: Verdict) -> None:
+        if verdict.value and to_lose:
+            to_lose.clear()
+            verdict = Verdict(error=OutcomeUnknown("the line was cut"))
+        deliver(self, piggyback, verdict)
+
+    monkeypatch.setattr(Claimer, "deliver", lose_first)
+
+    @either_app.task
+    def work(number: int) -> None:
+        runs.append(number)
+        # A report that overtook it would find no capacity, and carry no claim.
+        assert returned.wait(WAIT_S)
+
+    stages = [StageSpec(f"stage {n}", [TaskSpec(work.kind, {"number": n})]) for n in range(4)]
+    flow = either_app.engine.submit_flow("post", stages).id
+    own_claims.set()
+    with either_app.worker():
+        wait_until(lambda: either_app.engine.flow(flow).state == "succeeded")
+    assert runs == [0, 1, 2, 3]
+    assert len(claims) == 4
+    assert not to_lose
 
 
 @pytest.mark.usefixtures("own_claims")
@@ -149,6 +220,18 @@ def test_a_claim_leaves_room_for_those_that_are_under_way(
     assert states == ["queued"] * 3
 
 
+class Unlimited(threading.Condition):
+    """Waits without a time limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.is_awaited.set()
+        return super().wait()
+
+
 class FakeExecutor:
     """Has as many tasks as it can run."""
 
@@ -156,6 +239,10 @@ class FakeExecutor:
 
     def __init__(self) -> None:
         self.running, self.waiting, self.finished = set(range(self.concurrency)), deque[Any](), 0
+        self.changed = Unlimited()
+
+    def oldest_claimed_at(self) -> float:
+        return math.inf
 
 
 def claimer_of(app: Onetray, executor: Any, accepted: list[Assignment]) -> Claimer:
@@ -202,3 +289,24 @@ def test_the_first_ends_after_idleness_decide_how_much_is_claimed_ahead(either_a
     assert claimer._prefetch() == 0
     executor.finished = 100
     assert claimer._prefetch() == WorkerTuning().max_prefetch
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["answered", "answer lost"])
+def test_the_claiming_thread_continues_when_a_piggyback_claim_that_had_all_the_capacity_ends(
+    either_app: Onetray, lost: bool
+) -> None:
+    @either_app.task
+    async def work() -> None: ...
+
+    executor, accepted = FakeExecutor(), list[Assignment]()
+    executor.running.clear()
+    claimer = claimer_of(either_app, executor, accepted)
+    piggyback = claimer.next_claim(Succeed(task=1))
+    assert piggyback is not None
+    claimer.start()
+    assert executor.changed.is_awaited.wait(WAIT_S)
+    work.submit()
+    claimer.deliver(piggyback, Verdict(error=OutcomeUnknown("the line was cut")) if lost else Verdict([]))
+    wait_until(lambda: len(accepted) == 1)
+    claimer.stop()
+    claimer.join(WAIT_S)

@@ -148,6 +148,8 @@ class Claim(Command):
     """Whether the queue had limits when it ran in this process; None: unknown."""
     expects_one: bool = field(init=False, default=False)
     """Whether its worker was woken for a single task: see engine/fast_claim.py."""
+    only_new: bool = field(init=False, default=False)
+    """Whether its worker knows that the queue is empty: it runs only if its transaction makes tasks claimable there."""
 
 
 @dataclass(slots=True)

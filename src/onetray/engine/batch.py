@@ -122,11 +122,8 @@ def _run_one(
 def _claim_alone(tx: Tx, command: Claim, rng: random.Random, limits: Limits, submitted: Iterable[int] = ()) -> Verdict:
     batch = BatchContext(tx, 1, rng, limits)
     batch.unclaimed_new.update(submitted)
-    claim(batch, [(0, command)])
+    _claim_and_forget(batch, [(0, command)], is_known=bool(batch.unclaimed_new))
     batch.limit_changes.write()
-    if submitted and not batch.unclaimed_new:
-        # The submitted task is claimed already: no worker need be woken.
-        tx.work.clear()
     return batch.verdicts[0]
 
 
@@ -230,11 +227,26 @@ def run_in_batch(
         verbs.submit_flows(batch, [(i, c) for i in drafts.flows if isinstance(c := commands[i], SubmitFlow)], drafts)
     batch.limit_changes.write_lanes()
     if claims:
-        claim(batch, claims)
-        if specs and not about and not drafts.flows and not batch.unclaimed_new:
-            # All submitted tasks are claimed already: no worker need be woken.
-            batch.tx.work.clear()
+        _claim_new(batch, claims, only_submits=bool(specs) and not about and not drafts.flows)
     batch.limit_changes.write()
+
+
+def _claim_new(batch: BatchContext, claims: list[tuple[int, Claim]], only_submits: bool) -> None:
+    """Run the claims. If they take all that this transaction has made claimable, no worker need be woken."""
+    # What reports make claimable is known only if it is all of opened stages.
+    counted, uncounted, anywhere = batch.tx.work.claimable()
+    is_known = only_submits or (sum(counted.values()) == len(batch.unclaimed_new) and not uncounted and not anywhere)
+    _claim_and_forget(batch, claims, is_known)
+
+
+def _claim_and_forget(batch: BatchContext, claims: list[tuple[int, Claim]], is_known: bool) -> None:
+    """Run the claims. If they take all the new tasks, and those are known, there is no work to announce."""
+    work = batch.tx.work
+    before = work.claimable()
+    claim(batch, claims)
+    # A claim in a queue with limits may itself let others claim: that is work, too.
+    if is_known and not batch.unclaimed_new and work.claimable() == before:
+        work.clear()
 
 
 TaskCommands = list[tuple[int, TaskCommand]]

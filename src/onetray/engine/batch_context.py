@@ -43,7 +43,7 @@ class BatchContext:
         self.keep_all_rows = False
         """Whether to keep the rows of ended tasks: flow commands between the task commands may need them."""
         self.unclaimed_new: set[int] = set()
-        """Tasks that this batch submitted, or replaced, as claimable and has not claimed."""
+        """Tasks that this batch submitted, replaced, or opened with their stage, as claimable and has not claimed."""
         self.with_more_commands: set[int] = set()
         """Tasks for which this batch has further commands."""
         self.windows: dict[At, SubmitWindow] = {}

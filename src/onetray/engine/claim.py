@@ -19,6 +19,7 @@ from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.batch_context import BatchContext, FlowUnlocked
 from onetray.engine.breakers import pick_past_breakers
+from onetray.engine.fast_claim import assignment_of, claim_full, lease_us
 from onetray.engine.flows.advance import settle
 from onetray.engine.limited_claim import LimitedClaim
 from onetray.engine.pending_writes import TIMEOUT, PendingWrites, actor, once
@@ -28,10 +29,21 @@ from onetray.store.rows import ClaimedRow, LeaseRow
 
 def claim(batch: BatchContext, work: list[tuple[int, Claim]]) -> None:
     """Run the claims. Those that can share a pick are one write, but each has its own lease."""
+    vain = {i for i, command in work if command.only_new and not _has_new_work(batch.tx, command)}
+    for i in vain:
+        batch.answer(i, Verdict([]))
+    work = [(i, command) for i, command in work if i not in vain] if vain else work
     for group in _groups(work, batch.limits.batch):
         found = _claim(batch, [command for _, command in group])
         for (i, _), assignments in zip(group, found, strict=True):
             batch.answer(i, Verdict(assignments))
+
+
+def _has_new_work(tx: Tx, command: Claim) -> bool:
+    """Whether this transaction has made tasks of the claim's queue claimable."""
+    ns = tx.names.namespace(command.namespace)
+    queue = tx.names.queue(ns, command.queue) if ns is not None else None
+    return tx.work.anywhere or queue in tx.work.queues
 
 
 def _groups(work: list[tuple[int, Claim]], most: int) -> list[list[tuple[int, Claim]]]:
@@ -71,6 +83,10 @@ def _claim(batch: BatchContext, commands: list[Claim]) -> list[list[Assignment]]
         query = tx.query if kinds == [] else tx.query_later
         leases = query("leases_of_request", ns=ns, worker=command.worker, request_key=command.request_key)
     limit = sum([c.limit for c in commands])
+    full = claim_full(tx, command, limit) if len(commands) == 1 and kinds != [] else None
+    if full is not None:
+        batch.unclaimed_new.difference_update([assignment.key for assignment in full])
+        return [full]
     # In a queue with limits it would find nothing.
     picked = [] if kinds == [] or queue in tx.limited else _pick(tx, queue, kinds, limit)
     repeated = _repeat_claim(batch, command, leases) if leases else None
@@ -266,21 +282,6 @@ def _assignments(
     ]
 
 
-def assignment_of(
-    row: ClaimedRow, claim: Claim, kind: str, policy: Policy, lease: int, length: int, now: int,
-    hops: tuple[Transition, ...], has_slots: bool,
-) -> Assignment:  # fmt: skip
-    is_single = row.job == row.key
-    return Assignment(
-        row.key, row.id, kind, claim.queue, claim.namespace, claim.worker, row.fence, row.attempts + 1,
-        lease, now + length, row.payload, row.input, row.correlation_id or row.id, row.trace,
-        policy, length / SECOND, hops[-1].target, 0 if is_single else row.job,
-        # Other successes must update a flow or a breaker: without a version they do not take the fast path.
-        row.version + len(hops) if is_single and policy.breaker_failures is None else 0,
-        idempotency_key=row.idempotency_key or row.id, has_slots=has_slots,
-    )  # fmt: skip
-
-
 def _insert_leases(tx: Tx, shares: list[Share], ns: int) -> None:
     """Give each claim leases of its own: a heartbeat renews no task of another one."""
     new = [(share, length, part) for share in shares for part, length in enumerate(share.leases)]
@@ -303,10 +304,6 @@ def _write_timeouts(batch: BatchContext, started: list[ClaimedRow], policies: di
         if timeout_s is not None:
             writes.due(batch.tx.now + int(timeout_s * SECOND), row.key, TIMEOUT, row.fence)
     writes.flush()
-
-
-def lease_us(command: Claim, policy: Policy) -> int:
-    return policy.lease_us if command.lease_s is None else int(command.lease_s * SECOND)
 
 
 def _repeat_claim(batch: BatchContext, command: Claim, leases: list[LeaseRow]) -> list[Assignment] | None:

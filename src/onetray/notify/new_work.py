@@ -65,6 +65,10 @@ class NewWork(Generic[Q]):
         if other.due_at is not None:
             self.due(other.due_at)
 
+    def claimable(self) -> tuple[dict[Q, int], set[Q], bool]:
+        """A copy of what it says of claimable tasks."""
+        return dict(self.counted), set(self.uncounted), self.anywhere
+
     def clear(self) -> None:
         """Forget the claimable tasks. Due rows stay."""
         self.counted.clear()

@@ -91,12 +91,12 @@ class MixedUse:
 
 @dataclass(slots=True)
 class LoneClaim:
-    """A claim of the only task of a queue."""
+    """A claim of one statement: of the only task of a queue, or of as many tasks as it wants."""
 
     queue: int
     ns: int
     worker: str
-    request_key: str
+    request_key: str | None
     actor: str
     expiry_counts: int
     kinds: list[int] | None
@@ -111,6 +111,15 @@ class LoneTask(NamedTuple):
     row: ClaimedRow
     lease: int
     length: int
+
+
+class FullClaim(NamedTuple):
+    """The tasks of a claim that found as many as it wanted, in the order of the queue, and their one lease."""
+
+    rows: list[ClaimedRow]
+    lease: int
+    length: int
+    at: int
 
 
 class Tx(Protocol):
@@ -185,6 +194,11 @@ class Tx(Protocol):
 
     def claim_one(self, claim: LoneClaim) -> LoneTask | None:
         """Claim the task that is alone in a queue, if nothing else is to be decided about it. None: claim as usual."""
+        ...
+
+    def claim_full(self, claim: LoneClaim, limit: int) -> FullClaim | None:
+        """Claim so many tasks in one statement, if there are as many, all alike, and nothing else is to be decided
+        about them. None: nothing was written. Then `pick` as usual, which uses what this has found."""
         ...
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from onetray.domain.lifecycle import TASK
 from onetray.notify.new_work import NewWork
 from onetray.store.base import LoneClaim, LoneTask
 from onetray.store.commit_check import CommitOutcome
 from onetray.store.event_log import PAGE
+from onetray.store.full_claim_sql import CLAIMED, FREE_REQUEST, HOP, deleted, guarded, moved, params_of
 from onetray.store.low_water import LowWater
-from onetray.store.move_sql import update_of
-from onetray.store.pg_pipeline import run_queries
-from onetray.store.postgres_tx import PREPARE, REQUEST_LOCK, is_refused, request_name
+from onetray.store.pg_pipeline import is_refused, run_queries
+from onetray.store.postgres_tx import PREPARE, REQUEST_LOCK, request_name
 from onetray.store.rows import ClaimedRow
-from onetray.store.sql_template import POSTGRES, fill, quoted, render, with_parameters, words_of
+from onetray.store.sql_template import POSTGRES, fill, render, words_of
 
 if TYPE_CHECKING:
     from onetray.store.postgres import PostgresStore
@@ -41,8 +40,7 @@ _LONE = f"""lone AS MATERIALIZED (
     FROM picked AS p JOIN unnest(:policies::integer[], :lengths::bigint[]) AS y(policy, length) ON y.policy = p.policy
     WHERE (SELECT count(*) FROM picked) = 1 AND p.stage IS NULL AND p.lane IS NULL AND p.version + 1 < {PAGE}
         AND (:kinds::integer[] IS NULL OR p.kind = ANY(:kinds::integer[]))
-        AND NOT EXISTS (SELECT 1 FROM onetray.lease WHERE lease.ns = :ns AND lease.worker = :worker
-            AND lease.request_key = :request_key)
+        AND {FREE_REQUEST}
         AND {REQUEST_LOCK.replace("pg_advisory", "pg_try_advisory")}
 )"""
 _LEASED = """leased AS (
@@ -50,35 +48,19 @@ _LEASED = """leased AS (
     SELECT b.lease, :ns, :worker, b.at + b.length, b.length, '[' || b.key || ']', :request_key, 0, :expiry_counts
     FROM lone AS b
 )"""
-_DELETED = """deleted AS (
-    DELETE FROM onetray.ready WHERE ready.ctid = ANY(ARRAY(SELECT b.place FROM lone AS b)) RETURNING 1
-)"""
 _LOGGED = f"""logged AS (
     INSERT INTO onetray.event_batch (id, size, ts, ns, type, was, state, actor, entity, version, fence, attempts)
-    SELECT b.event, 1, b.at, :ns, {quoted([TASK.claim.event, *TASK.claim.sources, TASK.claim.target])}, :actor, b.key,
+    SELECT b.event, 1, b.at, :ns, {HOP}, :actor, b.key,
         b.version + 1, b.fence, b.attempts + 1
     FROM lone AS b
 )"""
-# Fails, and so takes nothing, if a guard did not hold.
-_FOUND = """
-SELECT {claimed}, l.lease, l.length, date_part('epoch', p.took),
-    1 / CASE WHEN (SELECT count(*) FROM moved) = (SELECT count(*) FROM lone)
-        AND (SELECT count(*) FROM deleted) = (SELECT count(*) FROM lone) THEN 1 ELSE 0 END
+_PARTS = (_PICKED, _LONE, moved("lone"), _LEASED, deleted("lone"), _LOGGED)
+_FOUND = f"""
+SELECT {CLAIMED}, l.lease, l.length, date_part('epoch', p.took), {guarded("lone")}
 FROM picked AS p LEFT JOIN lone AS l ON l.key = p.key"""
-
-
-def _moved() -> str:
-    update = with_parameters("claim_one", update_of((TASK.claim,)), POSTGRES, frozenset({"worker"}))
-    return (
-        f"moved AS ({fill(update, {'from_batch': 'FROM lone AS b', 'event_id': 'CAST(b.event AS text)'})} RETURNING 1)"
-    )
-
-
-_PARTS = (_PICKED, _LONE, _moved(), _LEASED, _DELETED, _LOGGED)
-_COLUMNS = ", ".join(f"p.{name}" for name in ClaimedRow._fields)
 CLAIM_ONE = render(
     "claim_one",
-    fill(f"WITH {', '.join(_PARTS)}{_FOUND}", {**words_of(POSTGRES), "claimed": _COLUMNS}),
+    fill(f"WITH {', '.join(_PARTS)}{_FOUND}", words_of(POSTGRES)),
     POSTGRES,
     (),
 )
@@ -91,12 +73,7 @@ def claim_one_postgres(store: PostgresStore, claim: LoneClaim) -> LoneTask | Non
         # While an old snapshot is open, scans from the start of the queue are slow: the usual way begins at the mark.
         return None
     entries, now = low.entries, store.clock.now() if store.clock else None
-    params = {
-        "queue": claim.queue, "past_breakers": 0, "now": now, "ns": claim.ns,
-        "worker": claim.worker, "request_key": claim.request_key, "actor": claim.actor, "kinds": claim.kinds,
-        "request": request_name(claim.worker, claim.request_key), "expiry_counts": claim.expiry_counts,
-        "policies": claim.policies, "lengths": claim.lengths,
-    }  # fmt: skip
+    params = {**params_of(claim), "now": now, "request": request_name(claim.worker, claim.request_key or "")}
     with store.connection() as connection:
         connection.warnings.seen = False
         try:

@@ -18,8 +18,7 @@ from onetray.notify.postgres import CHANNEL
 from onetray.store.base import Columns
 from onetray.store.commit_check import CommitOutcome
 from onetray.store.event_log import encode_batch
-from onetray.store.pg_pipeline import bind_postgres, run_queries
-from onetray.store.postgres_tx import is_refused
+from onetray.store.pg_pipeline import bind_postgres, is_refused, run_queries
 from onetray.store.sql_template import (
     BATCH_COLUMN,
     POSTGRES,

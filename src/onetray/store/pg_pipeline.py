@@ -30,6 +30,8 @@ MAX_PREPARED = 300
 """Statements that a connection keeps prepared. Most processes use fewer."""
 OIDS = {int: 20, bool: 16, float: 701}
 """The types of parameters: numbers are bigint. The server infers all others."""
+AWAY = ("57P01", "57P02", "57P03", "25006")
+"""The server shuts down, starts, or has become a read-only standby."""
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s|%%")
 _ESCAPED = str.maketrans({'"': '\\"', "\\": "\\\\"})
 _TUPLES, _DONE, _SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.PIPELINE_SYNC
@@ -189,6 +191,15 @@ class _Run:
         ready = poll()
         ready.register(self._pgconn.socket, events)
         return sum({event for _, event in ready.poll()})
+
+
+def is_refused(e: psycopg.Error) -> bool:
+    """Whether the server rejected a statement, and so everything sent after it, including a COMMIT.
+
+    False if the connection is gone. A pooler reports that in the server's name, as a connection exception (08).
+    """
+    fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
 
 
 def _dumped(value: Any) -> bytes | None:

@@ -39,8 +39,8 @@ try:
     from onetray.store.fast_claim_postgres import claim_one_postgres
     from onetray.store.fast_submit_postgres import submit_one_postgres, submit_several_postgres
     from onetray.store.pg_connections import ServerConnection, WarmPool
-    from onetray.store.pg_pipeline import PreparedNames, bind_postgres, run_queries
-    from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx, is_refused
+    from onetray.store.pg_pipeline import PreparedNames, bind_postgres, is_refused, run_queries
+    from onetray.store.postgres_tx import CLOCK, TOO_FEW, PostgresTx
     from onetray.store.replication import Warnings, confirmed
 except ImportError as e:  # pragma: no cover
     raise MissingExtra("PostgreSQL needs psycopg: pip install 'onetray[postgres]'") from e

@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
 from onetray import failpoints
+from onetray.domain.lifecycle import TASK
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_due, count_statement
 from onetray.notify.postgres import NOTIFY
-from onetray.store.base import WAKING, Columns, LoneClaim, LoneTask, Rows, in_rows
+from onetray.store.base import WAKING, Columns, FullClaim, LoneClaim, LoneTask, Rows, in_rows
 from onetray.store.commit_check import WrittenRow, row_of_batch, row_of_move, row_of_submit
 from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_move, slices_of
+from onetray.store.full_claim_sql import full_claim_of, full_claim_query
 from onetray.store.interned import InternedNames
 from onetray.store.limit_rows import BlockedLaneRow
 from onetray.store.low_water import START_OF_QUEUE, LowWater
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 COPY_FROM = 50
 """COPY is faster than an INSERT of arrays from this number of tasks on."""
 LEASE_KEY_BLOCK = 100
-AWAY = ("57P01", "57P02", "57P03", "25006")
-"""The server shuts down, starts, or has become a read-only standby."""
 TOO_FEW = "a move changed fewer rows than expected; the transaction was rolled back"
 CLOCK = str(WORDS[POSTGRES]["clock"]).replace(":now", "%(now)s")
 # Every statement of a transaction finds its rows through an index. Without statistics, or with old ones, the planner
@@ -72,6 +70,7 @@ class PostgresTx:
         self._entered: list[Columns] = []
         self._opened = False
         self._picked: dict[int, set[int]] = {}
+        self._head: list[ClaimedRow] | None = None
         self._now: int | None = None
         self.xid: str | None = None
         self.wakes = False
@@ -218,9 +217,11 @@ class PostgresTx:
         low = self._store.low_water.setdefault(queue, LowWater())
         # Tasks that this transaction has put before the mark count, too.
         self.lower_marks()
+        rows, self._head = self._head, None
         if low.can_start_at_mark():
             entries = low.entries
-            rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit, past_breakers))
+            if rows is None:
+                rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit, past_breakers))
             if not rows:
                 # The tasks of these ready rows may be locked for another reason than a claim: look past them.
                 rows = self._claim_any("claim_any", queue, low.rank, low.task, limit, past_breakers)
@@ -267,8 +268,26 @@ class PostgresTx:
         return sorted(rows)
 
     def claim_one(self, claim: LoneClaim) -> LoneTask | None:
-        """A claim that is alone in its transaction has a statement of its own: see fast_claim_postgres.py."""
-        return None
+        return None  # One that is alone in its transaction has a statement of its own: see fast_claim_postgres.py.
+
+    def claim_full(self, claim: LoneClaim, limit: int) -> FullClaim | None:
+        low = self._store.low_water.setdefault(claim.queue, LowWater())
+        self.lower_marks()
+        if not low.can_start_at_mark():
+            return None
+        entries = low.entries
+        query = full_claim_query(claim, limit, low, self._test_time, self._now)
+        rows, full = full_claim_of(self._send(query))
+        if full is None:
+            self._head = rows
+            self._picked.setdefault(claim.queue, set()).update([row.key for row in rows])
+            return None
+        first, self.wakes = rows[0], True
+        low.move_to((first.rank, first.key), entries)
+        self.not_before(full.at)
+        event = {"key": first.key, "version": first.version, "actor": claim.actor, "at": full.at}
+        self.written_row = self.written_row or row_of_move((TASK.claim,), event)
+        return full
 
     def lock_request(self, ns: int, worker: str, request_key: str) -> None:
         # Held until the end of the transaction, not of the session. Sent together with the next query, which takes its
@@ -416,15 +435,6 @@ class PostgresTx:
 def request_name(worker: str, request_key: str) -> str:
     """What REQUEST_LOCK locks."""
     return f"onetray {worker} {request_key}"
-
-
-def is_refused(e: psycopg.Error) -> bool:
-    """Whether the server rejected a statement, and so everything sent after it, including a COMMIT.
-
-    False if the connection is gone. A pooler reports that in the server's name, as a connection exception (08).
-    """
-    fatal = e.diag.severity_nonlocalized in ("FATAL", "PANIC")
-    return e.sqlstate is not None and not fatal and e.sqlstate not in AWAY and not e.sqlstate.startswith("08")
 
 
 def _with_lease(row: TaskRow, lease: LeaseNowRow | None) -> TaskRow:

@@ -16,7 +16,7 @@ from onetray import failpoints
 from onetray.domain.errors import GuardFailed
 from onetray.domain.machine import Transition
 from onetray.notify.new_work import NewWork, count_due, count_statement
-from onetray.store.base import WAKING, Columns, LoneClaim, LoneTask, Rows, in_rows
+from onetray.store.base import WAKING, Columns, FullClaim, LoneClaim, LoneTask, Rows, in_rows
 from onetray.store.event_log import BLOCK, NO_ENTRY, NewRow, long_lists, rows_of, rows_of_move, slices_of
 from onetray.store.fast_claim_sqlite import pick_one, take_one
 from onetray.store.interned import InternedNames
@@ -152,7 +152,7 @@ class SqliteTx:
             rows = by_kind[0] if len(by_kind) == 1 else list(itertools.islice(merge(*by_kind), limit))
         if rows:
             # A process whose clock is ahead may have made them claimable.
-            self._now = max(self._now, *(row.seen_at for row in rows))
+            self._now = max(self._now, max([row.seen_at for row in rows]))
         return rows
 
     def lock_blocked_lanes(self, limits: Mapping[int, int]) -> list[BlockedLaneRow]:
@@ -190,6 +190,10 @@ class SqliteTx:
             return rows
         texts = {row.key: row for row in self.query("texts_of_tasks", keys=long)}
         return [row._replace(**texts[row.key]._asdict()) if row.key in texts else row for row in rows]
+
+    def claim_full(self, claim: LoneClaim, limit: int) -> FullClaim | None:
+        # There are no round trips to save.
+        return None
 
     def claim_one(self, claim: LoneClaim) -> LoneTask | None:
         picked = pick_one(self._connection, claim, self._now)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from onetray.domain.commands import Claim, Command, Submit
+from onetray.domain.commands import Claim, Command, Submit, Succeed
 from onetray.domain.errors import Forbidden, Unauthorized, Unavailable
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine.piggyback import PiggybackClaim
@@ -98,8 +98,7 @@ class Claimer:
         self._stopping = True
         self._engine.piggyback.leave(self)
         self._waiter.interrupt()
-        with self._executor.changed:
-            self._executor.changed.notify_all()
+        self._notify_of_capacity()
 
     def join(self, timeout_s: float) -> None:
         """Wait until no claim is in flight, piggybacked ones included."""
@@ -120,7 +119,7 @@ class Claimer:
                 elif self._capacity() <= 0:
                     self._waiter.leave_and_wake_next()
                     with self._executor.changed:
-                        if self._capacity() <= 0 and not self._stopping:
+                        if self._capacity() <= 0 and not self._unanswered and not self._stopping:
                             self._executor.changed.wait(0.5)
                     self._release_old_prefetch()
                 elif self._tuning.piggyback and (self._reports_to_send() or any(self._requested.values())):
@@ -164,36 +163,52 @@ class Claimer:
         with self._lock:
             if self._stopping or (capacity := self._capacity_left()) <= 0:
                 return None
+            only_new = False
             if isinstance(command, Submit):
                 target = (command.namespace, command.queue)
                 sources = [s for s in self._sources if (self._namespace, s.queue) == target]
             else:
-                sources = [s for s in self._rotated() if self._has_slots(s) or not self._is_known_empty(s)]
+                rotated = self._rotated()
+                sources = [s for s in rotated if self._has_slots(s) or not self._is_known_empty(s)]
+                if not sources and isinstance(command, Succeed) and command.flow:
+                    # It may be the last task of its stage: then its transaction opens the next one.
+                    sources, only_new = [s for s in rotated if not self._only_limited_wait(s.queue)][:1], True
             startable = self._startable()
             for source in sources:
                 limit = self._reserve(source, -(-capacity // len(sources)))
                 if limit > 0:
                     claim = self._claim_of(source.queue, limit, str(uuid4()))
                     claim.limited_limit = min(limit, startable)
-                    claim.expects_one = isinstance(command, Submit)
+                    claim.expects_one, claim.only_new = isinstance(command, Submit), only_new
                     return PiggybackClaim(self, claim, time.monotonic(), self._wakeup_count(source.queue))
         return None
 
     def deliver(self, piggyback: PiggybackClaim, verdict: Verdict) -> None:
         if verdict.error is not None:
             # The claim may have been committed. Finding out may take long, so the claiming thread does it.
+            # It waits for a wake-up, or for the capacity that this claim has reserved.
             self._unanswered.append(piggyback)
+            self._waiter.interrupt()
+            self._notify_of_capacity()
             return
         try:
             claimed_count = self._accept_all(verdict.value, piggyback.requested_at)
-            self._note_result(piggyback.claim, claimed_count, piggyback.seen)
+            if claimed_count or not piggyback.claim.only_new:
+                self._note_result(piggyback.claim, claimed_count, piggyback.seen)
         except Exception:
             logger.exception("claimed tasks could not be queued: they return when their lease expires")
         finally:
             self._return_reserved(piggyback.claim.queue, piggyback.claim.limit)
+            self._notify_of_capacity()
+
+    def _notify_of_capacity(self) -> None:
+        """End the claiming thread's wait for capacity: `_return_reserved` does not."""
+        with self._executor.changed:
+            self._executor.changed.notify_all()
 
     def _repeat_claim(self, piggyback: PiggybackClaim) -> None:
         """Repeat a claim under its request key: it returns the tasks of the lost answer."""
+        piggyback.claim.only_new = False
         try:
             self._claim_with(piggyback.claim, repeated=True)
         finally:
@@ -339,7 +354,7 @@ class Claimer:
         if claimed and (repeated or time.monotonic() - sent_at > claimed[0].lease_s / 4):
             sent_at, claimed = self._confirm_leases(claimed)
         if claimed:
-            if any(assignment.has_slots for assignment in claimed):
+            if True in [assignment.has_slots for assignment in claimed]:
                 self._limited.add(claimed[0].queue)
             if not self._executor.running and not self._executor.waiting:
                 with self._lock:

@@ -83,13 +83,16 @@ def release_tasks_of_stage(locked: LockedFlows, stage: StageRow) -> None:
     more = count == OPEN_STEP
     if count:
         span = {"stage": stage.key, "after": after, "upto": last}
+        # Sent together with the next query.
+        policies = tx.query_later("policies_of_stage", **span)
+        tx.query_later("open_due", at=tx.now, what=RUN, **span)
         opened = tx.query("open_ready", at=tx.now, **span)
+        locked.batch.unclaimed_new.update([row.task for row in opened if row.queue > 0])
         locked.batch.limit_changes.enter({
             "queue": [row.queue for row in opened], "rank": [row.rank for row in opened],
             "key": [row.task for row in opened],
         })  # fmt: skip
-        tx.query("open_due", at=tx.now, what=RUN, **span)
-        for (key,) in tx.query("policies_of_stage", **span):
+        for (key,) in policies:
             ttl_s = tx.names.policy(key).queue_ttl_s
             if ttl_s is not None:
                 tx.query("open_ttl", at=tx.now, ttl=int(ttl_s * SECOND), what=QUEUE_TTL, policy=key, **span)

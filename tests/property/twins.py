@@ -266,8 +266,9 @@ class Pair:
     def fresh(self) -> Twins:
         """Empty both: tasks and all that belongs to them go; the dictionaries stay, and so does what is cached."""
         self._admin.execute(_EMPTY.encode())
-        pg = self.engines["pg"]
-        pg.store.low_water.clear()  # type: ignore[attr-defined]
+        pg: Any = self.engines["pg"].store
+        pg.low_water.clear()
+        pg.lease_keys.clear()  # The sequence starts again, too.
         lite = self.engines["sqlite"].store
         with lite.transaction() as tx:
             for table in TABLES:

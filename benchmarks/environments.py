@@ -60,7 +60,8 @@ def _install_from_pip() -> None:
     made = PIP / "bin/python"
     install: list[str | Path] = [uv, "pip", "install", "--python", made] if uv else [made, "-m", "pip", "install"]
     _run([sys.executable, "-m", "venv", "--clear", *(["--without-pip"] if uv else []), PIP])
-    _run([*install, "--quiet", "--require-hashes", "-r", PIP_LOCK])
+    # The lock is complete. Without --no-deps pip looks for a dependency with an extra again, and refuses what it finds.
+    _run([*install, "--quiet", "--no-deps", "--require-hashes", "-r", PIP_LOCK])
 
 
 def _install_from_npm() -> None:

@@ -4,21 +4,60 @@ from __future__ import annotations
 
 import gc
 import threading
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from onetray import Onetray, ctx
-from onetray.domain.commands import Start, Succeed
-from onetray.domain.errors import OnetrayError, StoreError, Unavailable
-from onetray.domain.task import Verdict
+from onetray.config import Limits
+from onetray.domain.commands import Claim, Start, Submit, Succeed, success_of, ticket
+from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, TooLarge, Unavailable
+from onetray.domain.flow import More
+from onetray.domain.task import Assignment, Verdict
 from onetray.engine import batch
 from onetray.worker.attempt import Attempt
 from onetray.worker.reporter import MAX_TRIES
 from tests.support.fleet import wait_until
 
 WAIT_S = 60.0
+
+
+@pytest.mark.parametrize("issued", ["", "1-0-1-2-1-01234567"], ids=["of this process", "of a server"])
+@pytest.mark.parametrize("more", [None, More(spawn={})], ids=["plain", "with more"])
+def test_a_success_of_an_assignment_is_the_one_that_its_ticket_makes(
+    either_app: Onetray, issued: str, more: More | None
+) -> None:
+    assignment = replace(_claimed(either_app), ticket=issued)
+    quick, usual = success_of(assignment, {"n": 1}, more), Succeed(result={"n": 1}, more=more, **ticket(assignment))
+    assert quick == usual
+    for success in (quick, usual):
+        success.check(Limits())
+    apart = {"is_of_claim"}
+    assert {f.name: getattr(quick, f.name) for f in fields(quick) if f.name not in apart} == {
+        f.name: getattr(usual, f.name) for f in fields(usual) if f.name not in apart
+    }
+    assert quick.result_json == '{"n":1}'
+
+
+def test_a_success_of_an_assignment_is_still_checked_for_what_the_handler_returned(either_app: Onetray) -> None:
+    assignment = _claimed(either_app)
+    with pytest.raises(TooLarge):
+        either_app.engine.call(success_of(assignment, "x" * 2_000_000))
+    with pytest.raises(InvalidInput):
+        either_app.engine.call(success_of(assignment, object()))
+    traced = success_of(assignment, None)
+    traced.trace = "not a traceparent"
+    with pytest.raises(InvalidInput):
+        either_app.engine.call(traced)
+    assert either_app.engine.call(success_of(assignment, 7)).state == "succeeded"
+
+
+def _claimed(app: Onetray) -> Assignment:
+    app.engine.call(Submit(kind="work"))
+    (assignment,) = app.engine.call(Claim(worker="w"))
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
 def test_a_report_that_the_database_rejects_affects_no_other_and_its_task_is_retried(

@@ -184,8 +184,13 @@ class Report(TaskCommand):
     version: Annotated[int, f.Whole(0, f.INT32), f.INTERNAL] = 0
     attempt: Annotated[int, f.Whole(0, f.INT32), f.INTERNAL] = 0
     """From the claim. With all three, the engine writes a success without reading the task first."""
+    is_of_claim: bool = field(init=False, default=False, repr=False, compare=False)
+    """Whether `success_of` has made it of an assignment of this process: what names the task needs no check."""
 
     def check(self, limits: Limits) -> None:
+        if self.is_of_claim and self.trace is None:
+            self.check_fields(limits)
+            return
         # Written out instead of using the rules: most commands are reports, and these are most of their fields.
         names = self.namespace, self.worker, limits.name_chars
         if type(self.task) is not int or not 0 < self.task <= f.INT64 or not _are_known(names):
@@ -262,6 +267,19 @@ class Succeed(Report):
     started: bool = False
     """Whether its start was already reported and accepted."""
     result_json: str | None = field(init=False, default=None)
+
+
+def success_of(a: Assignment, result: Any, more: More | None = None) -> Succeed:
+    """The same as `Succeed(result=result, more=more, **ticket(a))`, in a quarter of the time."""
+    if a.ticket:
+        return Succeed(result=result, more=more, **ticket(a))
+    success: Succeed = Succeed.__new__(Succeed)
+    success.task, success.namespace, success.fence, success.worker = a.key, a.namespace, a.fence, a.worker
+    success.flow, success.lease, success.version, success.attempt = a.flow, a.lease, a.version, a.attempt
+    success.lease_id = success.ticket = success.trace = success.metadata = success.result_json = None
+    success.result, success.more, success.ran_s = result, more, 0.0
+    success.started, success.is_of_claim = False, True
+    return success
 
 
 @command(

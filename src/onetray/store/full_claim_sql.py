@@ -117,12 +117,11 @@ def full_claim_query(
 
 def full_claim_of(found: Rows) -> tuple[list[ClaimedRow], FullClaim | None]:
     """The tasks that it has locked, in the order of the queue, and the claim if it has taken them."""
-    rows: list[ClaimedRow] = []
-    taken: str | None = None
-    for *columns, its_lease in found:
-        rows.append(ClaimedRow(*columns))
-        taken = taken or its_lease
+    # Not ClaimedRow(*columns), which takes twice as long: these are most of the rows that a worker reads.
+    new = tuple.__new__
+    rows = [new(ClaimedRow, row[:-1]) for row in found]
     rows.sort()
+    taken = next((row[-1] for row in found if row[-1] is not None), None)
     if taken is None:
         return rows, None
     lease, length, at, _ = map(int, taken.split(","))

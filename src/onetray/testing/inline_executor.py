@@ -67,8 +67,7 @@ class InlineExecutor:
         task, tasks = attempts[0].task, [TaskOfBatch(a.context(), a.ticket(), a.more) for a in attempts]
         if task.batch is not None:
             return await call_batch(self._app, task, tasks, call_function)
-        ctx, fields, more = tasks[0]
-        return [await call_handler(self._app, task, ctx, call_function, fields, more)]
+        return [await call_handler(self._app, task, tasks[0].ctx, call_function, attempts[0], tasks[0].more)]
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function outside of the loop, so that it can run a loop of its own."""

@@ -18,7 +18,7 @@ from time import monotonic
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
-from onetray.domain.commands import Report, ticket
+from onetray.domain.commands import Report
 from onetray.worker.call_handler import call, call_handler, failure
 
 if TYPE_CHECKING:
@@ -145,12 +145,12 @@ class AsyncExecutor:
 
     def _handler_steps(self, attempt: Attempt) -> Steps:
         # One look at the clock for the lease and the start.
-        now, lease, assignment = monotonic(), attempt.lease, attempt.assignment
+        now, lease = monotonic(), attempt.lease
         has_expired = lease is not None and now > lease.valid_until
-        if has_expired or attempt.stop_reason is not None or assignment.policy.durable_start:
+        if has_expired or attempt.stop_reason is not None or attempt.assignment.policy.durable_start:
             return self._begin_checked(attempt)
         attempt.begin(now)
-        return call_handler(self._app, attempt.task, attempt.context(), call, ticket(assignment), attempt.more)
+        return call_handler(self._app, attempt.task, attempt.context(), call, attempt, attempt.more)
 
     async def _begin_checked(self, attempt: Attempt) -> Report | None:
         if attempt.stop_reason is None:
@@ -158,7 +158,7 @@ class AsyncExecutor:
         if attempt.stop_reason is not None:
             return attempt.release_unstarted()
         attempt.begin()
-        return await call_handler(self._app, attempt.task, attempt.context(), call, attempt.ticket(), attempt.more)
+        return await call_handler(self._app, attempt.task, attempt.context(), call, attempt, attempt.more)
 
     def _end(self, attempt: Attempt, report: Report | None) -> None:
         attempt.has_ended = True

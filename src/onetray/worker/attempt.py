@@ -14,11 +14,22 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from onetray.app.context import Saved, TaskContext, redactor_of
-from onetray.domain.commands import Checkpoint, Log, Progress, Release, Report, Start, ticket
+from onetray.domain.commands import (
+    Checkpoint,
+    Log,
+    Progress,
+    Release,
+    Report,
+    Start,
+    Succeed,
+    success_of,
+    ticket,
+)
 from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 
 if TYPE_CHECKING:
     from onetray.app.tasks import TaskDefinition
+    from onetray.domain.flow import More
     from onetray.domain.task import Assignment, Verdict
     from onetray.engine.api import EngineApi
     from onetray.worker.leases import Lease
@@ -136,6 +147,9 @@ class Attempt:
 
     def ticket(self) -> dict[str, Any]:
         return ticket(self.assignment)
+
+    def success(self, result: Any, more: More | None) -> Succeed:
+        return success_of(self.assignment, result, more)
 
     def take_output(self) -> list[Report]:
         """Remove the buffered log lines and progress, and return them as reports."""

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from inspect import isawaitable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from onetray import otel
 from onetray.app.context import TEXT_CHARS, TaskContext, clean, current
@@ -41,20 +41,39 @@ class BadResult(Exception):
     """The result does not match the function's return type, or cannot be stored as JSON."""
 
 
+class ReportedTask(Protocol):
+    """The task that a report is about."""
+
+    def ticket(self) -> dict[str, Any]:
+        """The fields that name it."""
+
+    def success(self, result: Any, more: More | None) -> Succeed: ...
+
+
+class TaskFields(NamedTuple):
+    """A task that is known by these fields only."""
+
+    fields: dict[str, Any]
+
+    def ticket(self) -> dict[str, Any]:
+        return self.fields
+
+    def success(self, result: Any, more: More | None) -> Succeed:
+        return Succeed(result=result, more=more, **self.fields)
+
+
 async def call_handler(
     app: Onetray,
     task: TaskDefinition[Any, Any],
     ctx: TaskContext,
     call_function: Call,
-    fields: dict[str, Any],
+    reported: ReportedTask,
     more: dict[str, Any],
 ) -> Report | None:
     """Run one attempt with its hooks, and return its report."""
     token = current.set(ctx)
     span = otel.begin(f"run {ctx.kind}", "CONSUMER", ctx.trace, **span_attributes(ctx)) if otel.tracer() else None
-    if span is not None:
-        # Spans of the report become children of this span, which is a child of the submit's.
-        fields = {**fields, "trace": span.traceparent}
+    report: Report | None = None
     try:
         arguments = _arguments(task, ctx)
         for hook in app.hooks["before"]:
@@ -71,22 +90,28 @@ async def call_handler(
             await call_after_hook(call_function, hook, ctx, result)
         # Most tasks are in no flow, and report nothing but their result.
         extras = success_extras(task, ctx, result, more) if task.binding or more else None
-        return Succeed(result=result, more=extras, **fields)
+        report = reported.success(result, extras)
     except WaitForInput as e:
-        return Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **fields)
+        report = Pause(state=WAITING_INPUT, owner=e.owner, reason=e.reason, **reported.ticket())
     except (asyncio.CancelledError, TaskCancelled) as e:
         if ctx.cancelled:
-            return Release(reason=error_message(e)[:MAX_REASON_CHARS] or "stopped", **fields)
-        return failure(e, fields)
+            reason = error_message(e)[:MAX_REASON_CHARS] or "stopped"
+            report = Release(reason=reason, **reported.ticket())
+        else:
+            report = failure(e, reported.ticket())
     except BaseException as e:
         await call_error_hooks(app, ctx, call_function, e)
         if span is not None:
             span.failed(e)
-        return failure(e, fields, task.decides_retry(e))
+        report = failure(e, reported.ticket(), task.decides_retry(e))
     finally:
         if span is not None:
             span.close()
+            if report is not None:
+                # Spans of the report become children of this span, which is a child of the submit's.
+                report.trace = span.traceparent
         current.reset(token)
+    return report
 
 
 def span_attributes(ctx: TaskContext) -> dict[str, Any]:

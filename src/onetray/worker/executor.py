@@ -222,8 +222,8 @@ class Executor:
         if attempt.task.isolation == PROCESS:
             return self._process_pool.run(attempt)[0]
         attempt.begin()
-        fields, more = attempt.ticket(), attempt.more
-        return drive(call_handler(self._app, attempt.task, attempt.context(), self._call_here, fields, more))  # type: ignore[no-any-return]
+        steps = call_handler(self._app, attempt.task, attempt.context(), self._call_here, attempt, attempt.more)
+        return drive(steps)  # type: ignore[no-any-return]
 
     async def _call_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function in this thread. If it is async, run it on the loop and wait for it here."""

@@ -31,7 +31,7 @@ from onetray.domain.task import Assignment
 from onetray.remote.command_codec import encode_report
 from onetray.worker.app_loader import Lifespan, load_app
 from onetray.worker.call_batch import TaskOfBatch, call_batch
-from onetray.worker.call_handler import Call, call, call_handler, drive, invalid_outcome
+from onetray.worker.call_handler import Call, TaskFields, call, call_handler, drive, invalid_outcome
 from onetray.worker.stop_signals import outlive_readers
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class ChildRunner:
         if task.batch is not None:
             return await call_batch(self._app, task, tasks, call_function)
         ctx, fields, more = tasks[0]
-        return [await call_handler(self._app, task, ctx, call_function, fields, more)]
+        return [await call_handler(self._app, task, ctx, call_function, TaskFields(fields), more)]
 
     def _task_of(self, task: TaskDefinition[Any, Any], sequence: int, item: int, fields: dict[str, Any]) -> TaskOfBatch:
         context = ChildContext(self._pipes, sequence, item, self._resources, self._max_bytes)

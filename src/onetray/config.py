@@ -75,10 +75,11 @@ class WorkerTuning:
     """A start is recorded with the outcome, unless the handler still runs after this time."""
     output_delay_s: float = 0.1
     """How long log lines and progress are buffered at most."""
-    report_batch: int = 499
-    """One less than `EngineConfig.chunk`, so that a piggyback claim fits into the same transaction."""
+    report_batch: int = 500
+    """Most reports of one transaction: `EngineConfig.chunk`. A piggyback claim comes on top. Claims of 1,000 tasks end in
+    two of them: one less, and the last two tasks of a stage would be reported by themselves."""
     busy_batch: int = 50
-    """Gather: after a batch of this size, wait for `gather_s` unless a backlog of successes waits already."""
+    """Gather: after a batch of this size, wait for `gather_s` unless another full batch waits already."""
     gather_s: float = 0.005
     backlog: int = 1_000
     """Successes that wait: two full batches. Only then do `helpers` send, too: the transactions of several workers on

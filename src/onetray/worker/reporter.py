@@ -157,7 +157,7 @@ class Reporter:
     def _send_batches(self, gather: Gather, changed: threading.Condition) -> None:
         busy, tuning = False, self._tuning
         while True:
-            if busy and len(self._plain_successes) < tuning.backlog and not self._closing:
+            if busy and len(self._plain_successes) < tuning.report_batch and not self._closing:
                 # Reports arrive faster than they are written, and a large batch costs little more than a small one.
                 time.sleep(tuning.gather_s)
             batch = self._next(gather, changed)

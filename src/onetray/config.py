@@ -76,8 +76,8 @@ class WorkerTuning:
     output_delay_s: float = 0.1
     """How long log lines and progress are buffered at most."""
     report_batch: int = 500
-    """Most reports of one transaction: `EngineConfig.chunk`. A piggyback claim comes on top. Claims of 1,000 tasks end in
-    two of them: one less, and the last two tasks of a stage would be reported by themselves."""
+    """Most reports of one transaction: `EngineConfig.chunk`. A piggyback claim comes on top. Two of these are a full
+    claim: with one less, the last two tasks of a stage of 1,000 would be reported by themselves."""
     busy_batch: int = 50
     """Gather: after a batch of this size, wait for `gather_s` unless another full batch waits already."""
     gather_s: float = 0.005

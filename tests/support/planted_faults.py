@@ -10,6 +10,22 @@ from tests.support.planted import Fault
 
 ENGINE = (
     Fault(
+        name="new-work-forgotten-by-any-claim",
+        harm="Tasks that a transaction made claimable and did not claim wait for a poll: no worker is woken for them.",
+        file="engine/batch.py",
+        old="    if is_known and not batch.unclaimed_new and work.claimable() == before:\n",
+        new="    if is_known:\n",
+        look_in=("contract/test_piggyback.py",),
+    ),
+    Fault(
+        name="success-without-what-it-spawns",
+        harm="What a member of a flow reports besides its result is lost.",
+        file="domain/commands.py",
+        old="success.result, success.more, success.ran_s = result, more, 0.0",
+        new="success.result, success.more, success.ran_s = result, None, 0.0",
+        look_in=("worker/test_reports.py",),
+    ),
+    Fault(
         name="past-with-the-result-of-today",
         harm="A task is shown with its result at a time when it had none.",
         file="engine/fold.py",
@@ -372,6 +388,38 @@ SQL = (
 )
 
 STORE = (
+    Fault(
+        name="full-claim-of-any-kind",
+        harm="A worker gets tasks of kinds that its app does not have.",
+        file="store/full_claim_sql.py",
+        old="        AND (:kinds::integer[] IS NULL OR bool_and(n.kind = ANY(:kinds::integer[])))\n",
+        new="        AND (:kinds::integer[] IS NULL OR true)\n",
+        look_in=("contract/test_full_claim.py",),
+    ),
+    Fault(
+        name="full-claim-of-members",
+        harm="Members of a flow are claimed, and their stage and flow do not start.",
+        file="store/full_claim_sql.py",
+        old="AND count(n.stage) = 0 ",
+        new="",
+        look_in=("contract/test_full_claim.py",),
+    ),
+    Fault(
+        name="full-claim-again-under-its-request-key",
+        harm="A worker that repeats a claim whose answer was lost gets other tasks; the first ones wait for a lease.",
+        file="store/full_claim_sql.py",
+        old="        AND {FREE_REQUEST}\n",
+        new="",
+        look_in=("contract/test_full_claim.py",),
+    ),
+    Fault(
+        name="full-claim-of-several-leases",
+        harm="Tasks of policies with different leases get one lease: the shortest.",
+        file="store/full_claim_sql.py",
+        old="        AND min(n.length) = max(n.length) AND min(n.version)",
+        new="        AND min(n.version)",
+        look_in=("contract/test_full_claim.py",),
+    ),
     Fault(
         name="undecided-commit-repeated",
         harm="A COMMIT that the server has not decided yet is taken for lost, and its jobs are written twice.",

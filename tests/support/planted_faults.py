@@ -20,7 +20,7 @@ ENGINE = (
     Fault(
         name="success-without-what-it-spawns",
         harm="What a member of a flow reports besides its result is lost.",
-        file="domain/commands.py",
+        file="worker/attempt.py",
         old="success.result, success.more, success.ran_s = result, more, 0.0",
         new="success.result, success.more, success.ran_s = result, None, 0.0",
         look_in=("worker/test_reports.py",),

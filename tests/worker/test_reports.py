@@ -11,12 +11,12 @@ import pytest
 
 from onetray import Onetray, ctx
 from onetray.config import Limits
-from onetray.domain.commands import Claim, Start, Submit, Succeed, success_of, ticket
+from onetray.domain.commands import Claim, Start, Submit, Succeed, ticket
 from onetray.domain.errors import InvalidInput, OnetrayError, StoreError, TooLarge, Unavailable
 from onetray.domain.flow import More
 from onetray.domain.task import Assignment, Verdict
 from onetray.engine import batch
-from onetray.worker.attempt import Attempt
+from onetray.worker.attempt import Attempt, success_of
 from onetray.worker.reporter import MAX_TRIES
 from tests.support.fleet import wait_until
 

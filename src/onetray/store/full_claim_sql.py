@@ -119,9 +119,9 @@ def full_claim_of(found: Rows) -> tuple[list[ClaimedRow], FullClaim | None]:
     """The tasks that it has locked, in the order of the queue, and the claim if it has taken them."""
     # Not ClaimedRow(*columns), which takes twice as long: these are most of the rows that a worker reads.
     new = tuple.__new__
-    rows = [new(ClaimedRow, row[:-1]) for row in found]
+    rows = [new(ClaimedRow, columns) for *columns, _ in found]
     rows.sort()
-    taken = next((row[-1] for row in found if row[-1] is not None), None)
+    taken = next((claim for *_, claim in found if claim is not None), None)
     if taken is None:
         return rows, None
     lease, length, at, _ = map(int, taken.split(","))

@@ -14,17 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from onetray.app.context import Saved, TaskContext, redactor_of
-from onetray.domain.commands import (
-    Checkpoint,
-    Log,
-    Progress,
-    Release,
-    Report,
-    Start,
-    Succeed,
-    success_of,
-    ticket,
-)
+from onetray.domain.commands import Checkpoint, Log, Progress, Release, Report, Start, Succeed, ticket
 from onetray.domain.errors import Conflict, InvalidInput, NotFound, OnetrayError
 
 if TYPE_CHECKING:
@@ -237,6 +227,19 @@ class Attempt:
 
     def say(self, **more: Any) -> None:
         self.more.update(more)
+
+
+def success_of(a: Assignment, result: Any, more: More | None = None) -> Succeed:
+    """The same as `Succeed(result=result, more=more, **ticket(a))`, in a quarter of the time."""
+    if a.ticket:
+        return Succeed(result=result, more=more, **ticket(a))
+    success: Succeed = Succeed.__new__(Succeed)
+    success.task, success.namespace, success.fence, success.worker = a.key, a.namespace, a.fence, a.worker
+    success.flow, success.lease, success.version, success.attempt = a.flow, a.lease, a.version, a.attempt
+    success.lease_id = success.ticket = success.trace = success.metadata = success.result_json = None
+    success.result, success.more, success.ran_s = result, more, 0.0
+    success.started, success.is_of_claim = False, True
+    return success
 
 
 def _settle(saved: asyncio.Future[None], verdict: Verdict) -> None:

@@ -3402,6 +3402,7 @@ SELECT l.*, coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
     t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
+    AND (r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))
 ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
 -- name: claim_head
@@ -3411,6 +3412,7 @@ SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.f
 FROM (
     SELECT r.rank, r.task FROM onetray.ready AS r
     WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
+    AND (r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))
     ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r SKIP LOCKED
 ) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED;
 
@@ -3418,6 +3420,7 @@ FROM (
 -- row: ClaimedRow(rank, key, id, kind, policy, version, fence, attempts, payload, input, correlation_id, trace, job, stage, control, idempotency_key, lane, seen_at)
 SELECT r.rank, t.key, CAST(t.id AS text) AS id, t.kind, t.policy, t.version, t.fence, t.attempts, t.payload, t.input,
     t.correlation_id, t.trace, t.job, t.stage, t.control, t.idempotency_key, t.lane, greatest(coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), t.run_at, t.updated_at) AS seen_at FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task WHERE r.queue = :queue AND r.kind = :kind AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
+    AND (r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit FOR UPDATE OF r, t SKIP LOCKED;
 
 -- name: texts_of_tasks
@@ -3982,6 +3985,7 @@ WITH picked AS MATERIALIZED (
     FROM (
         SELECT r.rank, r.task, r.ctid AS place FROM onetray.ready AS r
         WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND (:past_breakers = 1 OR NOT EXISTS (SELECT 1 FROM onetray.breaker AS br WHERE br.open_until IS NOT NULL)) AND EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
+            AND (r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))
         ORDER BY r.queue, r.rank, r.task LIMIT :limit FOR UPDATE OF r SKIP LOCKED
     ) AS r JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED
 ), numbered AS MATERIALIZED (

@@ -31,6 +31,7 @@ _PICKED = """picked AS MATERIALIZED (
     FROM (
         SELECT r.rank, r.task, r.ctid AS place FROM onetray.ready AS r
         WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
+            AND {unlocked_r}
         ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked_r}
     ) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
 )"""

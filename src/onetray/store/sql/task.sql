@@ -20,6 +20,7 @@ SELECT l.*, {clock} AS seen_at FROM (
 -- seen_at is never before run_at and the last move: a process whose clock is ahead may have made the task claimable.
 -- Returns nothing while any breaker is open, or if the queue has limits: the claim then reads claim_gates.
 {select_claimable} WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
+    AND {unlocked_r}
 ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- name: claim_head
@@ -30,12 +31,14 @@ ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked}
 FROM (
     SELECT r.rank, r.task FROM onetray.ready AS r
     WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
+    AND {unlocked_r}
     ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked_r}
 ) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
 
 -- name: claim_kind
 -- row: ClaimedRow
 {select_claimable} WHERE r.queue = :queue AND r.kind = :kind AND {past_breakers} AND {unlimited}
+    AND {unlocked_r}
 ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 
 -- word: unlimited

@@ -141,7 +141,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Look for no garbage meanwhile, and never among what is there afterwards: what is imported stays."""
     gc.disable()
     try:
-        with compiled_once(getattr(session.config, "workerinput", {}).get("workerid")):
+        given = getattr(session.config, "workerinput", {})
+        with compiled_once(given.get("workerid"), given.get("testrunuid", "")):
             return (yield)
     finally:
         gc.freeze()

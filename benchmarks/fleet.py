@@ -98,12 +98,16 @@ def _leash() -> Iterator[int]:
         os.close(write)
 
 
+def command(url: str, name: str, queues: str) -> list[str]:
+    """What starts a worker."""
+    words = [sys.executable, "-m", "onetray", "worker", "--app", "benchmarks.noop:app", "--database", url]
+    return [*words, "--name", name, "--queues", queues, "--concurrency", str(CONCURRENCY), "--log-level", "warning"]
+
+
 def _start(url: str, name: str, queues: str, log: IO[bytes], leash: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "onetray", "worker", "--app", "benchmarks.noop:app", "--database", url]
-    command += ["--name", name, "--queues", queues, "--concurrency", str(CONCURRENCY), "--log-level", "warning"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, LEASH: str(leash)}
-    return subprocess.Popen(command, env=environment, pass_fds=(leash,), stdout=log, stderr=log)
+    return subprocess.Popen(command(url, name, queues), env=environment, pass_fds=(leash,), stdout=log, stderr=log)
 
 
 def _stop(processes: list[subprocess.Popen[bytes]]) -> list[int]:

@@ -23,6 +23,7 @@ from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.first_collection import compiled_once
 from tests.support.schedule import LongestFirst, longest_first
+from tests.support.shared_certificates import read_certificates_once
 from tests.support.warm_pool import KeptPool
 from tests.support.whole_answers import use_whole_answers
 
@@ -30,6 +31,7 @@ from tests.support.whole_answers import use_whole_answers
 os.environ.pop("COLUMNS", None)
 
 use_whole_answers()
+read_certificates_once()
 postgres_store.WarmPool = KeptPool  # type: ignore[misc]
 # Nobody pulls the plug on this process: no commit has to wait for the disk.
 sqlite_store.PRAGMAS = (*sqlite_store.PRAGMAS, "synchronous = OFF")
@@ -139,7 +141,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Look for no garbage meanwhile, and never among what is there afterwards: what is imported stays."""
     gc.disable()
     try:
-        with compiled_once(getattr(session.config, "workerinput", {}).get("workerid")):
+        given = getattr(session.config, "workerinput", {})
+        with compiled_once(given.get("workerid"), given.get("testrunuid", "")):
             return (yield)
     finally:
         gc.freeze()

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import host
+from benchmarks import fleet, host
 from benchmarks.__main__ import bench
+from tests.support.prepared import PreparedProcess
 
 Run = Callable[..., Any]
 
@@ -44,3 +46,18 @@ def refused() -> Callable[..., str]:
         return done.stderr
 
     return complaint
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Workers that are forked: a dozen that start as `./go bench` starts them import for as long as they measure.
+
+    test_workers.py starts them that way.
+    """
+    wanted = fleet.command
+
+    def forked(url: str, name: str, queues: str, log: IO[bytes], leash: int) -> PreparedProcess:
+        _, _, *words = wanted(url, name, queues)
+        return PreparedProcess(*words, stdout=tmp_path / "log", stderr=tmp_path / "log")
+
+    monkeypatch.setattr(fleet, "_start", forked)

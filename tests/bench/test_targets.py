@@ -105,6 +105,7 @@ def test_only_what_is_asked_for_is_measured_and_its_figures_are_kept(
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_is_read_served_and_shared_out_is_set_beside_what_it_could_be(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

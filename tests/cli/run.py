@@ -13,13 +13,16 @@ from click.testing import CliRunner, Result
 
 from onetray.cli import main
 from tests.support.prepared import PreparedProcess
+from tests.support.relayed import relayed_command
 
 ONETRAY = str(Path(sys.executable).with_name("onetray"))
+SCRIPT = ("tests.cli.script", ONETRAY)
+"""The installed script, for a prepared process."""
 
 
 def onetray(*arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if k not in ("ONETRAY_DATABASE", "NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    command = ("tests.cli.script", ONETRAY, *arguments)
+    command = (*SCRIPT, *arguments)
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
         running = PreparedProcess(*command, cwd=cwd, env=env | environment, stdout=out, stderr=err)
@@ -28,6 +31,11 @@ def onetray(*arguments: str, cwd: Path | None = None, **environment: str) -> sub
         finally:
             running.kill()
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
+
+
+def script(*arguments: str) -> list[str]:
+    """The command line of the installed script, for a test that needs its streams: it starts without imports."""
+    return relayed_command(*SCRIPT, *arguments)
 
 
 def one_line(text: str) -> bool:

@@ -4,7 +4,6 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,9 +19,10 @@ from onetray.cli.demo import scenario, screen
 from onetray.cli.demo import workers as demo_workers
 from onetray.cli.demo.event_counts import EventCounts
 from onetray.domain.task import Event
-from tests.cli.run import ONETRAY, onetray
+from tests.cli.run import SCRIPT, onetray
 from tests.support.engines import engine_on
 from tests.support.fleet import wait_until
+from tests.support.prepared import PreparedProcess
 from tests.support.workers import is_alive
 
 
@@ -34,6 +34,33 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     assert done.returncode == 0, done.stdout + done.stderr
     assert (done.stderr, os.listdir(scratch)) == ("", [])
     return done.stdout, kept
+
+
+class Demo:
+    """A demo that runs, forked from a process that has imported what it needs."""
+
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        self._out, self._err = folder / "out", folder / "err"
+        for path in (self._out, self._err):
+            path.touch()
+        self.process = PreparedProcess(
+            *SCRIPT, "demo", *words, env=os.environ | environment, stdout=self._out, stderr=self._err
+        )
+
+    def says(self, words: str) -> str:
+        """What it has said, once these words are among it."""
+        wait_until(lambda: words in self.output or self.process.poll() is not None, 60)
+        assert words in self.output, self.complaints
+        return self.output
+
+    @property
+    def output(self) -> str:
+        """All whole lines so far."""
+        return "".join(line for line in self._out.read_text().splitlines(keepends=True) if line.endswith("\n"))
+
+    @property
+    def complaints(self) -> str:
+        return self._err.read_text()
 
 
 def counted(text: str, what: str) -> int:
@@ -101,31 +128,16 @@ def test_an_existing_file_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_ends_the_demo_and_its_workers(number: signal.Signals, code: int, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
-    demo = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, ONETRAY, "demo", "--keep", str(tmp_path / "kept.db")],
-        env={**os.environ, "TMPDIR": str(tmp_path / "scratch"), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert demo.stdout is not None
-    assert "two worker processes start" in demo.stdout.readline()
+    demo = Demo(tmp_path, "--keep", str(tmp_path / "kept.db"), TMPDIR=str(tmp_path / "scratch"))
+    assert "two worker processes start" in demo.says("two worker").splitlines()[0]
     workers = pids_of_workers(tmp_path / "kept.db")
-    demo.send_signal(number)
-    _, err = demo.communicate(timeout=30)
-    assert (demo.returncode, "Traceback" in err) == (code, False)
+    demo.process.send_signal(number)
+    assert (demo.process.wait(30), "Traceback" in demo.complaints) == (code, False)
     if number == signal.SIGKILL:
         wait_until(lambda: not any(is_alive(worker) for worker in workers), 30)
     else:
         assert not any(is_alive(worker) for worker in workers)
         assert os.listdir(tmp_path / "scratch") == []
-
-
-# A run in the background ignores SIGINT, and so would what it starts.
-INTERRUPTIBLE = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
 
 
 def pids_of_workers(path: Path) -> list[int]:
@@ -193,25 +205,16 @@ def test_the_page_shows_the_demos_jobs_until_the_demo_is_interrupted(tmp_path: P
     """A browser that fails does not matter."""
     (tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\nexit 1\n')
     (tmp_path / "browser").chmod(0o755)
-    demo = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, ONETRAY, "demo", "--page", "--no-input"],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1", "BROWSER": str(tmp_path / "browser")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert demo.stdout is not None
-    url = demo.stdout.readline().split()[-1]
+    demo = Demo(tmp_path, "--page", "--no-input", TMPDIR=str(tmp_path), BROWSER=str(tmp_path / "browser"))
+    url = demo.says("http://").splitlines()[0].split()[-1]
     assert url.startswith("http://127.0.0.1:")
     wait_until(lambda: (tmp_path / "opened").exists(), 30)
+    wait_until(lambda: (tmp_path / "opened").read_text(), 30)
     assert (tmp_path / "opened").read_text().strip() == url
-    for line in demo.stdout:
-        if "stays at" in line:
-            break
+    demo.says("stays at")
     page = httpx2.get(url).text
     assert "parcels" in page
     assert "courier-" in page
-    demo.send_signal(signal.SIGINT)
-    out, err = demo.communicate(timeout=30)
-    assert (demo.returncode, "Traceback" in err) == (0, False), err
-    assert "What to try next" in out
+    demo.process.send_signal(signal.SIGINT)
+    assert (demo.process.wait(30), "Traceback" in demo.complaints) == (0, False), demo.complaints
+    assert "What to try next" in demo.output

@@ -9,13 +9,12 @@ import subprocess
 
 from onetray import StageSpec, TaskSpec
 from tests.cli.conftest import Place
-from tests.cli.run import ONETRAY, called
+from tests.cli.run import called, script
 from tests.support.tasks import UNKNOWN_ID, submit, take
 
 
 def following(place: Place, *words: str) -> subprocess.Popen[str]:
-    env = os.environ | {"PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen([ONETRAY, *words, *place.at, "--json"], stdout=subprocess.PIPE, text=True, env=env)
+    return subprocess.Popen(script(*words, *place.at, "--json"), stdout=subprocess.PIPE, text=True)
 
 
 def test_events_are_followed_until_the_task_has_ended(place: Place) -> None:
@@ -62,10 +61,8 @@ def test_progress_is_watched_until_the_task_has_ended(place: Place) -> None:
 
 def test_each_change_is_a_line_where_nobody_sees_it_change(place: Place) -> None:
     flow = place.engine.submit_flow("f", [StageSpec("a", [TaskSpec("x")] * 2), StageSpec("b", [TaskSpec("y")])]).id
-    command = [ONETRAY, "jobs", "watch", flow[-8:], *place.at]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-    ) as reader:
+    command = script("jobs", "watch", flow[-8:], *place.at)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == f"flow {flow}\n"
         assert reader.stdout.readline() == "pending  0 %, stage 1 of 2: a, 0 of 3 tasks\n"
@@ -84,7 +81,7 @@ def test_a_terminal_shows_one_line_that_changes(place: Place) -> None:
     place.engine.say_progress(job, 1, 4, "red \x1b[31m" + "x" * 100)
     screen, inside = pty.openpty()
     env = os.environ | {"COLUMNS": "40", "TERM": "xterm"}
-    with subprocess.Popen([ONETRAY, "jobs", "watch", task, *place.at], stdout=inside, env=env) as reader:
+    with subprocess.Popen(script("jobs", "watch", task, *place.at), stdout=inside, env=env) as reader:
         os.close(inside)
         shown = read_until(screen, b"x\xe2\x80\xa6")
         place.engine.succeed(job)

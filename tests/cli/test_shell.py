@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cli.conftest import Place
-from tests.cli.run import ONETRAY
+from tests.cli.run import script
 from tests.support.tasks import submit
 
 SHOP = "from onetray import Onetray\napp = Onetray()\n\n@app.task\ndef mail(to: str) -> None: ...\n"
@@ -12,7 +12,7 @@ SHOP = "from onetray import Onetray\napp = Onetray()\n\n@app.task\ndef mail(to: 
 
 def shell(here: Path, statements: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [ONETRAY, "shell", *words], input=statements, cwd=here, capture_output=True, text=True, check=False, timeout=120
+        script("shell", *words), input=statements, cwd=here, capture_output=True, text=True, check=False, timeout=120
     )
 
 

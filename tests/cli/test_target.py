@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from onetray import Onetray
 from onetray.config import EngineConfig, hide_password
 from onetray.domain.errors import InvalidInput
 from onetray.engine import Engine
-from tests.cli.run import ONETRAY, called, every_command, one_line, onetray, told
+from tests.cli.run import SCRIPT, called, every_command, one_line, onetray, script, told
 from tests.support.engines import engine_on, migrated_sqlite, open_migrated
 from tests.support.fleet import wait_until
+from tests.support.prepared import PreparedProcess
 from tests.support.tasks import UNKNOWN_ID, submit
 
 SHOP = """
@@ -178,21 +180,22 @@ def parent() -> None:
 def test_a_handler_in_a_process_uses_the_database_and_the_namespace_of_its_worker(here: Path) -> None:
     (here / "family.py").write_text(PARENT)
     url = migrated_sqlite(here)
-    command = [ONETRAY, "worker", "--app", "family", "--database", url, "--namespace", "eu"]
+    words = ("worker", "--app", "family", "--database", url, "--namespace", "eu")
     with engine_on(url) as engine:
         parent = submit(engine, "parent", namespace="eu")
-        with subprocess.Popen(command, cwd=here, stderr=subprocess.DEVNULL) as worker:
-            try:
-                wait_until(lambda: engine.task(parent, namespace="eu").state == "succeeded", 60)
-                assert [job.kind for job in engine.jobs(kind="child", namespace="eu").jobs] == ["child"]
-            finally:
-                worker.terminate()
+        worker = PreparedProcess(*SCRIPT, *words, cwd=here, stderr=Path(os.devnull))
+        try:
+            wait_until(lambda: engine.task(parent, namespace="eu").state == "succeeded", 60)
+            assert [job.kind for job in engine.jobs(kind="child", namespace="eu").jobs] == ["child"]
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            worker.wait(60)
 
 
 def test_on_a_terminal_the_database_is_named(here: Path) -> None:
     make(here, "a.db")
     ours, theirs = os.openpty()
-    command = [ONETRAY, "jobs", "list", "--database", "sqlite:///a.db", "--json"]
+    command = script("jobs", "list", "--database", "sqlite:///a.db", "--json")
     done = subprocess.run(command, cwd=here, stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=60)
     os.close(theirs)
     assert f"database sqlite:///{here}/a.db, from --database".encode() in os.read(ours, 10_000)

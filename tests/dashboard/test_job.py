@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from fastapi.testclient import TestClient
@@ -27,7 +27,7 @@ from tests.http.callers import bearer, served
 from tests.support.cases import each_case
 from tests.support.engines import engine_on
 from tests.support.situations import FLOWS, TASKS, Maker
-from tests.support.tasks import STATES, UNKNOWN_ID, in_state, leave_nothing_open, running, submit, take
+from tests.support.tasks import STATES, UNKNOWN_ID, in_state, running, submit, take
 
 HTML = {"accept": "text/html"}
 EVIL = "<b>evil&\"'</b>"
@@ -36,10 +36,14 @@ SECTIONS = {"timeline", "events", "lifecycle"}
 ONCE = Policy(max_attempts=1, lease_s=3600)
 OF_FLOW = "flow: "
 SITUATIONS = {**TASKS, **{f"{OF_FLOW}{name}": make for name, make in FLOWS.items()}}
+DRAWING = re.compile(r"<svg.*?</svg>", re.DOTALL)
 
 
 class Found(HTMLParser):
-    """A page as a browser understands it: its forms with their hidden fields, its ids, its links, its fragments."""
+    """A page as a browser understands it: its forms with their hidden fields, its ids, its links, its fragments.
+
+    Drawings have none of these, and half of the page's elements.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -48,7 +52,7 @@ class Found(HTMLParser):
         self.pages: dict[str, str] = {}
         """The links to other pages of lists, by their direction and their list."""
         self._form: dict[str, str] | None = None
-        self.feed(html)
+        self.feed(DRAWING.sub("", html))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -108,6 +112,34 @@ def client(engine: Engine) -> Iterator[TestClient]:
         yield found
 
 
+class Gallery(NamedTuple):
+    """A job in each situation, on a server with tokens, for tests that only look at them."""
+
+    engine: Engine
+    client: TestClient
+    """An administrator."""
+    reader: dict[str, str]
+    """The headers of somebody who may only read."""
+    ids: dict[str, str]
+    pages: dict[str, Found]
+
+    def page(self, situation: str) -> Found:
+        """What the administrator sees: always the same, because nobody changes these jobs."""
+        if situation not in self.pages:
+            self.pages[situation] = show(self.client, self.ids[situation])
+        return self.pages[situation]
+
+
+@pytest.fixture(scope="module")
+def gallery(shared_engine: Engine) -> Iterator[Gallery]:
+    """Made once: each situation has a queue of its own, so that none disturbs another."""
+    ids = {situation: make(Maker(shared_engine)).id for situation, make in SITUATIONS.items()}
+    reader, admin = (bearer(shared_engine.tokens.create(scope, [scope]).text) for scope in ("read", "admin"))
+    with served(shared_engine) as client:
+        client.headers.update(admin)
+        yield Gallery(shared_engine, client, reader, ids, {})
+
+
 def read(engine: Engine, id_: str) -> Any:
     try:
         return engine.task(id_)
@@ -124,9 +156,9 @@ def expected(job: Any, is_flow: bool) -> set[str]:
 
 
 @each_case("situation", TASKS)
-def test_the_page_of_a_task_offers_exactly_what_is_allowed(client: TestClient, engine: Engine, situation: str) -> None:
-    id_ = TASKS[situation](Maker(engine)).id
-    task, page = engine.task(id_), show(client, id_)
+def test_the_page_of_a_task_offers_exactly_what_is_allowed(gallery: Gallery, situation: str) -> None:
+    engine, id_ = gallery.engine, gallery.ids[situation]
+    task, page = engine.task(id_), gallery.page(situation)
     wanted = expected(task, is_flow=False)
     assert page.offers - {"run-now"} == wanted
     assert ("run-now" in page.offers) == (task.state == "queued" and task.run_at > engine.now())
@@ -139,9 +171,9 @@ def test_the_page_of_a_task_offers_exactly_what_is_allowed(client: TestClient, e
 
 
 @each_case("situation", FLOWS)
-def test_the_page_of_a_flow_offers_exactly_what_is_allowed(client: TestClient, engine: Engine, situation: str) -> None:
-    id_ = FLOWS[situation](Maker(engine)).id
-    flow, page = engine.flow(id_), show(client, id_)
+def test_the_page_of_a_flow_offers_exactly_what_is_allowed(gallery: Gallery, situation: str) -> None:
+    engine, id_ = gallery.engine, gallery.ids[f"{OF_FLOW}{situation}"]
+    flow, page = engine.flow(id_), gallery.page(f"{OF_FLOW}{situation}")
     of_flow = {a.rpartition("/")[2] for a in page.forms if a.startswith(f"/ui/jobs/{id_}/") and "/stages/" not in a}
     assert of_flow == expected(flow, is_flow=True)
     assert page.ids >= SECTIONS | {"stages", "tasks", "log"}
@@ -151,31 +183,31 @@ def test_the_page_of_a_flow_offers_exactly_what_is_allowed(client: TestClient, e
         assert f"stage-{stage.id}" in page.ids
 
 
-def test_every_button_does_what_it_says(client: TestClient, engine: Engine) -> None:
+def test_every_button_does_what_it_says(gallery: Gallery) -> None:
     """In each state once. What the engine accepts in every situation: tests/contract/test_actions.py."""
-    pressed = set()
+    engine, client, pressed = gallery.engine, gallery.client, set()
     for situation, make in SITUATIONS.items():
-        page, state = show(client, id_ := make(Maker(engine)).id), read(engine, id_).state
-        for verb in sorted(page.offers):
-            if (situation.startswith(OF_FLOW), state, verb) in pressed:
+        is_flow, state = situation.startswith(OF_FLOW), read(engine, gallery.ids[situation]).state
+        for verb in sorted(gallery.page(situation).offers):
+            if (is_flow, state, verb) in pressed:
                 continue
-            pressed.add((situation.startswith(OF_FLOW), state, verb))
+            pressed.add((is_flow, state, verb))
+            # Another job in this situation: those of the gallery stay as they are.
+            page = show(client, make(Maker(engine)).id)
             action = next(action for action in page.forms if action.endswith(f"/{verb}"))
             fields = {"priority": "7"} if verb == "priority" else {"hard": "1"} if verb == "cancel" else {}
             after = send(client, page, action, **fields, reason="because")
             assert 'class="flash" role="status"' in after.html, (situation, verb, after.words[:300])
-            page = show(client, make(Maker(engine)).id)
-        leave_nothing_open(engine)
     assert {(False, "queued", "cancel"), (False, "dead_lettered", "retry"), (True, "failed", "retry")} <= pressed
 
 
 @each_case("situation", SITUATIONS)
-def test_a_job_can_be_looked_at_as_it_was_after_an_event(client: TestClient, engine: Engine, situation: str) -> None:
-    id_ = SITUATIONS[situation](Maker(engine)).id
+def test_a_job_can_be_looked_at_as_it_was_after_an_event(gallery: Gallery, situation: str) -> None:
+    engine, id_ = gallery.engine, gallery.ids[situation]
     events = (engine.flow_events if situation.startswith(OF_FLOW) else engine.events)(id_)
     # Every event is folded by tests/property/test_past.py: here two of each situation are drawn.
     for event in (events[len(events) // 2], events[-1]):
-        page = show(client, id_, f"?at={event.id}")
+        page = show(gallery.client, id_, f"?at={event.id}")
         assert f"As of event {event.id}" in page.words
         assert f"/ui/jobs/{id_}" in page.links
         assert not page.offers
@@ -192,22 +224,20 @@ def test_an_event_that_is_not_its_own_is_an_error_that_says_what_to_do(client: T
     assert client.get(f"/ui/jobs/{mine}?at=x", headers=HTML).status_code == 400
 
 
-def test_readers_see_no_buttons_and_cannot_press_them(engine: Engine) -> None:
-    reader, admin = (bearer(engine.tokens.create(scope, [scope]).text) for scope in ("read", "admin"))
+def test_readers_see_no_buttons_and_cannot_press_them(gallery: Gallery) -> None:
+    engine, client, reader = gallery.engine, gallery.client, gallery.reader
     refused = set[str]()
-    with served(engine) as client:
-        for situation, make in SITUATIONS.items():
-            id_ = make(Maker(engine)).id
-            page = show(client, id_, **reader)
-            assert not page.offers
-            assert "popovertarget" not in page.html
-            if expected(read(engine, id_), is_flow=situation.startswith(OF_FLOW)) <= refused:
-                continue
-            seen = show(client, id_, **admin)
-            for action in seen.forms:
-                if action != "/ui/logout":
-                    assert client.post(action, data={}, headers={**HTML, **reader}).status_code == 403
-            refused |= seen.offers
+    for situation, id_ in gallery.ids.items():
+        page = show(client, id_, **reader)
+        assert not page.offers
+        assert "popovertarget" not in page.html
+        if expected(read(engine, id_), is_flow=situation.startswith(OF_FLOW)) <= refused:
+            continue
+        seen = gallery.page(situation)
+        for action in seen.forms:
+            if action != "/ui/logout":
+                assert client.post(action, data={}, headers={**HTML, **reader}).status_code == 403
+        refused |= seen.offers
 
 
 def test_a_form_without_its_token_changes_nothing(client: TestClient, engine: Engine) -> None:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
-from onetray.examples.agents import ARTICLES
+import pytest
+from mcp.client import stdio
+
+from onetray.examples import agents
+from tests.mcp.agents import process
 from tests.support.engines import engine_on, migrated_sqlite
 
 
-def test_two_agents_share_the_work_and_one_asks_a_person(tmp_path: Path) -> None:
+@pytest.fixture
+def forked_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers that the example starts are forked: to import what they need takes longer than all that they do."""
+
+    def forked(command: str, args: list[str]) -> stdio.StdioServerParameters:
+        assert [command, *args[:3]] == [sys.executable, "-m", "onetray", "mcp"]
+        return process(*args[3:])
+
+    monkeypatch.setattr(stdio, "StdioServerParameters", forked)
+
+
+@pytest.mark.usefixtures("forked_servers")
+def test_two_agents_share_the_work_and_one_asks_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = migrated_sqlite(tmp_path)
-    ended = subprocess.run(
-        [sys.executable, "-m", "onetray.examples.agents", "--database", url],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    said = ended.stdout.splitlines()
+    monkeypatch.setattr(sys, "argv", ["agents", "--database", url])
+    runpy.run_path(agents.__file__, run_name="__main__")
+    told = capsys.readouterr().out
+    said = told.splitlines()
     assert said[0] == "desk: submitted 6 articles"
     for words in (
         "in the middle of bridges",
@@ -26,8 +42,8 @@ def test_two_agents_share_the_work_and_one_asks_a_person(tmp_path: Path) -> None
         "asks a person about salaries",
         "desk: is asked: May we publish salaries?",
     ):
-        assert sum(words in line for line in said) == 1, ended.stdout
-    outcomes = {name: "keep back" if name == "salaries" else "publish" for name in ARTICLES}
+        assert sum(words in line for line in said) == 1, told
+    outcomes = {name: "keep back" if name == "salaries" else "publish" for name in agents.ARTICLES}
     assert said[-6:] == [f"{name}: succeeded, {verdict}" for name, verdict in outcomes.items()]
     # The database is verified.
     with engine_on(url) as engine:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from tests.cli.run import called, told
 from tests.remote.conftest import at_work
 from tests.support.engines import migrated_sqlite
 from tests.support.fleet import wait_until
+from tests.support.prepared import PreparedProcess
 from tests.support.servers import Served, listener
 
 APP = """
@@ -101,15 +100,15 @@ def test_a_worker_is_for_a_server_or_a_database() -> None:
 
 def test_a_worker_process_works_for_a_server(server: Served, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(APP)
-    command = [sys.executable, "-m", "onetray", "worker", "--app", "sums:app", "--server", server.url]
+    command, said = ("onetray", "worker", "--app", "sums:app", "--server", server.url), tmp_path / "said"
     job = told("submit", "add", "a=2", "b=3", "--unknown-kind", "--database", server.url)["id"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as worker:
-        try:
-            wait_until(lambda: told("jobs", "show", job, "--database", server.url)["state"] == "succeeded", 60)
-            worker.send_signal(signal.SIGTERM)
-            _, log = worker.communicate(timeout=60)
-        finally:
-            worker.kill()
-    assert worker.returncode == 0
+    worker = PreparedProcess(*command, cwd=tmp_path, stderr=said)
+    try:
+        wait_until(lambda: told("jobs", "show", job, "--database", server.url)["state"] == "succeeded", 60)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    finally:
+        worker.kill()
+    log = said.read_text()
     assert "has stopped" in log
     assert "HTTP Request" not in log

@@ -134,6 +134,12 @@ def lifecycle_svg(machine: Machine, path: Sequence[str] = ()) -> Markup:
 
     Actors and transitions are the titles of arrows.
     """
+    return _drawn(machine.entity, tuple(path))
+
+
+@lru_cache(maxsize=128)  # Most jobs have passed the same states as many others.
+def _drawn(entity: str, path: tuple[str, ...]) -> Markup:
+    machine = states.MACHINES[entity]
     layout = Layout(machine)
     taken = set(pairwise(path))
     # What is highlighted is drawn last, above the others.

@@ -42,6 +42,7 @@ _PREPARED.set_forkserver_preload(
         "onetray.worker.supervisor",
         "uvicorn.lifespan.on",
         "tests.mcp.agents",
+        "tests.support.dying_processes",
         "tests.support.flow_kills",
         "tests.support.journal",
         "tests.support.sqlite_processes",

@@ -22,6 +22,7 @@ from tests.support.cpu_report import CpuReport, Meter
 from tests.support.databases import Databases
 from tests.support.engines import engine_on, migrated_sqlite
 from tests.support.first_collection import compiled_once
+from tests.support.one_collection import OneCollection
 from tests.support.schedule import LongestFirst, longest_first
 from tests.support.shared_certificates import read_certificates_once
 from tests.support.warm_pool import KeptPool
@@ -122,6 +123,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        config.pluginmanager.register(OneCollection())
     if not is_worker and (folder := memory_files.make_folder()):
         memory_files.use_folder(folder)
         # After multiprocessing, at priority -100, has removed what it has in there.

@@ -70,10 +70,10 @@ def test_of_many_claimers_at_once_exactly_one_gets_the_probe(migrated_url: str) 
             clock.advance(30)
 
 
-def test_two_batches_that_count_the_same_kinds_the_other_way_round_do_not_deadlock(pg_url: str) -> None:
+def test_two_batches_that_count_the_same_kinds_the_other_way_round_do_not_deadlock(own_url: str) -> None:
     kinds = [f"k{n}" for n in range(6)]
     policy = Policy(breaker_failures=1000, max_attempts=1000)
-    with engine_on(pg_url) as first, engine_on(pg_url) as second:
+    with engine_on(own_url) as first, engine_on(own_url) as second:
         for kind in kinds:
             first.configure(kind, policy)
 
@@ -89,7 +89,7 @@ def test_two_batches_that_count_the_same_kinds_the_other_way_round_do_not_deadlo
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(fail_all, [first, second] * 2, range(4)))
         assert [b.failures for b in first.breakers()] == [40] * len(kinds)
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
 def test_successes_of_a_sound_kind_do_not_wait_for_its_breaker(migrated_url: str) -> None:

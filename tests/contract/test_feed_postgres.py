@@ -23,8 +23,8 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def engine(pg_url: str) -> Iterator[Engine]:
-    with engine_on(pg_url) as running:
+def engine(own_url: str) -> Iterator[Engine]:
+    with engine_on(own_url) as running:
         running.submit("mail")  # The namespace, the queue and the kind are there.
         yield running
 
@@ -104,21 +104,21 @@ def test_a_hanging_writer_delays_and_no_more(engine: Engine) -> None:
     assert not engine.store.held_up
 
 
-def test_the_feed_goes_on_when_a_hanging_writer_is_killed(engine: Engine, pg_url: str) -> None:
+def test_the_feed_goes_on_when_a_hanging_writer_is_killed(engine: Engine, own_url: str) -> None:
     stream = engine.feed.follow()
     with writing(engine) as hanging:
         hanging.submit(1)
         new = engine.submit("mail").id
-        with psycopg.connect(pg_url, autocommit=True) as other:
+        with psycopg.connect(own_url, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s)", (hanging.pid,))
         assert next(stream).entity_id == new
         hanging.gone = True
 
 
-def test_a_long_transaction_without_event_ids_does_not_hold_the_feed_up(engine: Engine, pg_url: str) -> None:
+def test_a_long_transaction_without_event_ids_does_not_hold_the_feed_up(engine: Engine, own_url: str) -> None:
     """Transaction numbers are shared by all databases of a server: others' long transactions are not our business."""
     stream = engine.feed.follow()
-    with psycopg.connect(pg_url) as elsewhere:
+    with psycopg.connect(own_url) as elsewhere:
         elsewhere.execute("CREATE TABLE mine AS SELECT pg_current_xact_id()")
         id = engine.submit("mail").id
         assert next(stream).entity_id == id
@@ -172,11 +172,11 @@ def test_followers_and_listeners_outlast_a_database_that_is_away() -> None:
         assert arrived.wait(PATIENCE_S)
 
 
-def test_starting_now_behind_a_hanging_writer_does_not_replay_the_log(engine: Engine, pg_url: str) -> None:
+def test_starting_now_behind_a_hanging_writer_does_not_replay_the_log(engine: Engine, own_url: str) -> None:
     with writing(engine) as hanging:
         hanging.submit(1)
         old = engine.submit("mail").id
-        store = PostgresStore(pg_url)
+        store = PostgresStore(own_url)
         fresh = Engine(store)
         stream = fresh.feed.follow()
         new = engine.submit("mail").id
@@ -202,8 +202,8 @@ def stateless_engine(url: str) -> Iterator[Engine]:
         engine.close()
 
 
-def test_no_session_state_is_needed(pg_url: str) -> None:
-    with stateless_engine(pg_url) as engine:
+def test_no_session_state_is_needed(own_url: str) -> None:
+    with stateless_engine(own_url) as engine:
         stream = engine.feed.follow()
         for i in range(30):
             engine.submit("mail", {"i": i}, idempotency_key=f"key-{i}")
@@ -234,13 +234,13 @@ def test_no_session_state_is_needed(pg_url: str) -> None:
         engine.prune(0)
 
 
-def test_behind_a_pooler_the_feed_polls(pg_url: str) -> None:
-    with stateless_engine(pg_url) as engine, engine_on(pg_url) as other:
+def test_behind_a_pooler_the_feed_polls(own_url: str) -> None:
+    with stateless_engine(own_url) as engine, engine_on(own_url) as other:
         assert engine.store.listener() is None
         stream = engine.feed.follow()
         id = other.submit("mail").id
         assert next(stream).entity_id == id
-        with psycopg.connect(pg_url) as connection:
+        with psycopg.connect(own_url) as connection:
             listening = connection.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onetray listens' "
                 "AND datname = current_database()"

@@ -49,14 +49,14 @@ ONE = EngineConfig(committers=1)
     ],
     ids="-".join,
 )
-def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], pg_url: str) -> None:
-    with engine_on(pg_url) as engine:
+def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], own_url: str) -> None:
+    with engine_on(own_url) as engine:
         prepare(engine)
-        done = fleet.run_all(compete, [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)], 60)
+        done = fleet.run_all(compete, [(own_url, what, n, ROUND_S) for n, what in enumerate(rivals)], 60)
         assert all(rounds > 0 for _, rounds in done), done
         found = audit(engine.store)
         assert not found.faults, found.faults
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_rivals_for_the_same_tasks_never_deadlock(rivals: tuple[str, ...], pg_ur
     ],
     ids="-".join,
 )
-def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_url: str) -> None:
-    with engine_on(pg_url) as engine:
+def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], own_url: str) -> None:
+    with engine_on(own_url) as engine:
         prepare_flows(engine)
-        plans = [(pg_url, what, n, ROUND_S) for n, what in enumerate(rivals)]
+        plans = [(own_url, what, n, ROUND_S) for n, what in enumerate(rivals)]
         missing = {MARKS[what] for what in rivals}
         for _ in range(MOST_ROUNDS):
             done = fleet.run_all(compete, plans, 60)
@@ -82,7 +82,7 @@ def test_rivals_for_the_same_flows_never_deadlock(rivals: tuple[str, ...], pg_ur
             if not missing:
                 break
         assert not missing
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
 @contextmanager
@@ -108,11 +108,11 @@ def started(name: str, call: object, *args: object) -> threading.Thread:
 
 
 def test_a_janitor_with_several_kinds_of_due_work_locks_all_its_tasks_in_order(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It promoted the newer task first and then wanted the older one, which a batch held that wanted the newer."""
     clock = VirtualClock()
-    with engine_on(pg_url, clock) as engine:
+    with engine_on(own_url, clock) as engine:
         engine.submit("mail", "older")
         (older,) = engine.claim(worker="w")
         engine.cancel(older.id, grace_s=5)
@@ -123,23 +123,23 @@ def test_a_janitor_with_several_kinds_of_due_work_locks_all_its_tasks_in_order(
         def rush_in() -> None:
             both = [SetPriority(task=newer, priority=1), SetPriority(task=older.id, priority=1)]
             batch.append(started("batch", engine.run, both))
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
 
         with stop_once_at("locked", rush_in, monkeypatch, "janitor"):
             started("janitor", engine.do_due).join(60)
             batch[0].join(60)
         assert engine.task(older.id).state == "cancelled"
         assert engine.task(newer).priority == 1
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
 def test_a_beat_and_a_janitor_that_meet_at_the_expiry_do_not_deadlock(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The beat held the task and wanted the lease; the janitor held the lease and wanted the task."""
     clock = VirtualClock()
     later = VirtualClock(clock.now() + 11_000_000)  # The janitor reads the clock a moment after the beat did.
-    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as sweeper:
+    with engine_on(own_url, clock, config=ONE) as engine, engine_on(own_url, later) as sweeper:
         engine.configure("mail", Policy(lease_s=10))
         engine.submit("mail")
         (a,) = engine.claim(worker="w")
@@ -148,71 +148,71 @@ def test_a_beat_and_a_janitor_that_meet_at_the_expiry_do_not_deadlock(
         def sweep() -> None:
             swept.append(started("sweep", sweeper.expire_leases))
             # It waits for the task, or sees that it cannot have it.
-            fleet.wait_until(lambda: somebody_waits(pg_url) or not swept[0].is_alive())
+            fleet.wait_until(lambda: somebody_waits(own_url) or not swept[0].is_alive())
 
         with stop_once_at("locked", sweep, monkeypatch):
             beaten = engine.beat(a, lease_s=20)
             swept[0].join(60)
         assert beaten.lease_expires_at == clock.now() + 20_000_000
         assert engine.task(a.id).state == "assigned"
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
-def test_beats_for_the_same_leases_in_opposite_order_do_not_deadlock(pg_url: str) -> None:
-    with engine_on(pg_url) as engine:
+def test_beats_for_the_same_leases_in_opposite_order_do_not_deadlock(own_url: str) -> None:
+    with engine_on(own_url) as engine:
         for n in range(4):
             engine.submit("mail", n)
         a, b = (engine.claim(worker="w", limit=2) for _ in range(2))
-        with psycopg.connect(pg_url) as rude:
+        with psycopg.connect(own_url) as rude:
             rude.execute("SELECT 1 FROM onetray.lease WHERE key = %s FOR UPDATE", (a[0].lease,))
             # One after the other: handed over together they would be one transaction.
             calls = [started("one", engine.run, [Beat(task=a[0].key), Beat(task=b[0].key)])]
-            fleet.wait_until(lambda: waiting(pg_url) == 1)
+            fleet.wait_until(lambda: waiting(own_url) == 1)
             calls += [started("two", engine.run, [Beat(task=b[1].key), Beat(task=a[1].key)])]
-            fleet.wait_until(lambda: waiting(pg_url) == 2)
+            fleet.wait_until(lambda: waiting(own_url) == 2)
             rude.rollback()
         for call in calls:
             call.join(60)
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
-def test_batches_about_the_same_two_flows_in_opposite_order_do_not_deadlock(pg_url: str) -> None:
-    with engine_on(pg_url) as engine:
+def test_batches_about_the_same_two_flows_in_opposite_order_do_not_deadlock(own_url: str) -> None:
+    with engine_on(own_url) as engine:
         one, two = (engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail")] * 2)]) for _ in range(2))
-        with psycopg.connect(pg_url) as rude:
+        with psycopg.connect(own_url) as rude:
             rude.execute("SELECT 1 FROM onetray.flow ORDER BY key LIMIT 1 FOR UPDATE")
             calls = [started("one", engine.run, [PauseFlow(one.id), SetPriority(task=two.tasks[0], priority=1)])]
-            fleet.wait_until(lambda: waiting(pg_url) == 1)
+            fleet.wait_until(lambda: waiting(own_url) == 1)
             calls += [started("two", engine.run, [CancelFlow(two.id), SetPriority(task=one.tasks[0], priority=1)])]
-            fleet.wait_until(lambda: waiting(pg_url) == 2)
+            fleet.wait_until(lambda: waiting(own_url) == 2)
             rude.rollback()
         for call in calls:
             call.join(60)
         assert [engine.flow(flow.id).state for flow in (one, two)] == ["paused", "cancelled"]
         assert engine.task(one.tasks[0]).priority == 1
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
-def test_a_batch_that_lost_a_deadlock_is_run_again(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with engine_on(pg_url) as engine:
+def test_a_batch_that_lost_a_deadlock_is_run_again(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine_on(own_url) as engine:
         one, two = (engine.submit("mail", n).id or "" for n in range(2))
         keys = [engine.task(i).key for i in (one, two)]
-        with psycopg.connect(pg_url) as rude:
+        with psycopg.connect(own_url) as rude:
             rude.execute("SET LOCAL deadlock_timeout = '60s'")
             rude.execute("SELECT 1 FROM onetray.task WHERE key = %s FOR UPDATE", (keys[1],))
             call = started("call", engine.run, [SetPriority(task=i, priority=5) for i in (one, two)])
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
             rude.execute("SELECT 1 FROM onetray.task WHERE key = %s FOR UPDATE", (keys[0],))
             rude.rollback()
         call.join(60)
         assert [engine.task(i).priority for i in (one, two)] == [5, 5]
 
 
-def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It judged by the expiry that it had read before it waited, and refused a worker that had renewed in time."""
     clock = VirtualClock()
     later = VirtualClock(clock.now() + 11_000_000)
-    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as other:
+    with engine_on(own_url, clock, config=ONE) as engine, engine_on(own_url, later) as other:
         engine.configure("mail", Policy(lease_s=10))
         engine.submit("mail")
         (a,) = engine.claim(worker="w")
@@ -222,7 +222,7 @@ def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, mon
 
         def speak() -> None:
             report.append(started("report", other.succeed, a))
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
 
         with stop_once_at("committing", speak, monkeypatch):
             engine.beat(a)
@@ -230,14 +230,14 @@ def test_a_report_that_waited_for_a_beat_sees_the_renewed_lease(pg_url: str, mon
         assert engine.task(a.id).state == "succeeded"
 
 
-def test_a_report_that_waited_past_the_end_of_its_lease_is_refused(pg_url: str) -> None:
+def test_a_report_that_waited_past_the_end_of_its_lease_is_refused(own_url: str) -> None:
     """The clock is the database's, and is read once the task is locked."""
-    with engine_on(pg_url) as engine, psycopg.connect(pg_url) as other, ThreadPoolExecutor(1) as calls:
+    with engine_on(own_url) as engine, psycopg.connect(own_url) as other, ThreadPoolExecutor(1) as calls:
         engine.submit("mail")
         (held,) = engine.claim(worker="w", lease_s=2)
         other.execute("SELECT 1 FROM onetray.task FOR UPDATE")
         report = calls.submit(engine.release, held)
-        fleet.wait_until(lambda: somebody_waits(pg_url))
+        fleet.wait_until(lambda: somebody_waits(own_url))
         fleet.wait_until(lambda: engine.now() > held.lease_expires_at)
         other.rollback()
         with pytest.raises(LeaseLost):
@@ -245,18 +245,18 @@ def test_a_report_that_waited_past_the_end_of_its_lease_is_refused(pg_url: str) 
 
 
 def test_a_dead_letter_that_waited_for_a_claim_names_the_lease_of_that_claim(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had looked for the lease before the claim was there, and left the field empty."""
     clock = VirtualClock()
-    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, clock) as other:
+    with engine_on(own_url, clock, config=ONE) as engine, engine_on(own_url, clock) as other:
         id_ = engine.submit("mail").id or ""
         other.store.names.refresh()
         bury: list[threading.Thread] = []
 
         def set_aside() -> None:
             bury.append(started("bury", other.dead_letter, id_, "policy_violation"))
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
 
         with stop_once_at("committing", set_aside, monkeypatch):
             (a,) = engine.claim(worker="w")
@@ -266,19 +266,19 @@ def test_a_dead_letter_that_waited_for_a_claim_names_the_lease_of_that_claim(
 
 
 def test_a_janitor_that_waited_for_a_reschedule_leaves_the_task_to_its_new_due_row(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It promoted the task by the due row of the old time, and the row of the new time stayed behind."""
     clock = VirtualClock()
     later = VirtualClock(clock.now() + 8_000_000)
-    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as sweeper:
+    with engine_on(own_url, clock, config=ONE) as engine, engine_on(own_url, later) as sweeper:
         id_ = engine.submit("mail", delay_s=5).id or ""
         sweeper.store.names.refresh()
         swept: list[threading.Thread] = []
 
         def sweep() -> None:
             swept.append(started("sweep", sweeper.do_due))
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
 
         with stop_once_at("committing", sweep, monkeypatch):
             engine.reschedule(id_, delay_s=7)
@@ -300,12 +300,12 @@ def _a_condition_that_is_tried_again(engine: Engine) -> str:
 
 @pytest.mark.parametrize("submit", [_a_delayed_task, _a_condition_that_is_tried_again])
 def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
-    submit: Callable[[Engine], str], pg_url: str, monkeypatch: pytest.MonkeyPatch
+    submit: Callable[[Engine], str], own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The janitor held the due row and wanted the flow; the resume held the flow and wrote the due row again."""
     clock = VirtualClock()
     later = VirtualClock(clock.now() + 6_000_000)  # The task is due for the janitor and not yet for the resume.
-    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, later) as sweeper:
+    with engine_on(own_url, clock, config=ONE) as engine, engine_on(own_url, later) as sweeper:
         flow = submit(engine)
         engine.pause_flow(flow)
         sweeper.store.names.refresh()
@@ -313,28 +313,28 @@ def test_a_resume_and_a_janitor_that_want_the_same_due_row_do_not_deadlock(
 
         def sweep() -> None:
             swept.append(started("sweep", sweeper.do_due))
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
 
         with stop_once_at("flows_locked", sweep, monkeypatch):
             engine.resume_flow(flow)
             swept[0].join(60)
         assert len(sweeper.claim(worker="w")) == 1
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0
 
 
 def test_a_claim_that_a_cancel_of_the_flow_waited_for_comes_before_it_in_the_log(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancel was noted before it waited for the claim, so that the log told of a claim after the cancel."""
     clock = VirtualClock()
-    with engine_on(pg_url, clock, config=ONE) as engine, engine_on(pg_url, clock) as other:
+    with engine_on(own_url, clock, config=ONE) as engine, engine_on(own_url, clock) as other:
         flow = engine.submit_flow("f", [StageSpec("one", [TaskSpec("mail")])])
         other.store.names.refresh()
         cancel: list[threading.Thread] = []
 
         def interfere() -> None:
             cancel.append(started("cancel", lambda: other.cancel_flow(flow.id, hard=True)))
-            fleet.wait_until(lambda: somebody_waits(pg_url))
+            fleet.wait_until(lambda: somebody_waits(own_url))
 
         with stop_once_at("moving", interfere, monkeypatch):
             engine.claim(worker="w")
@@ -342,4 +342,4 @@ def test_a_claim_that_a_cancel_of_the_flow_waited_for_comes_before_it_in_the_log
         assert engine.flow(flow.id).state == "cancelled"
         types = [event.type for event in engine.flow_events(flow.id)]
         assert types.index("task.claimed") < types.index("flow.cancel_requested")
-    assert deadlocks(pg_url) == 0
+    assert deadlocks(own_url) == 0

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 
 from onetray.domain.policy import Policy
-from onetray.engine import Engine, bulk_steps
-from onetray.store import open_store
-from tests.support.dying_processes import die_at
+from onetray.engine import bulk_steps
+from tests.support import fleet
+from tests.support.dying_processes import do_bulk_steps_and_die
 from tests.support.engines import engine_on
+from tests.support.generations import KILLED
 
 MANY, STEP = 12, 5
-
-
-def work_and_die(url: str, point: str, hits: int) -> None:
-    """Carry out steps until the point is hit so often."""
-    bulk_steps.BATCH = STEP
-    engine = Engine(open_store(url), seed=1)
-    die_at(point, hits)
-    steps = engine.bulk_steps()
-    while True:
-        steps.step()
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +28,8 @@ def test_a_redrive_continues_where_the_killed_process_was(database_url: str, poi
         for claimed in engine.claim(worker="w", limit=MANY):
             engine.fail(claimed, "no")
         started = engine.start_bulk("redrive")
-        victim = multiprocessing.get_context("spawn").Process(target=work_and_die, args=(database_url, point, hits))
-        victim.start()
-        victim.join(60)
-        assert victim.exitcode == -9
+        victim = fleet.start(do_bulk_steps_and_die, database_url, STEP, point, hits)
+        fleet.end_all([victim], 60, exitcode=KILLED)
         before = engine.bulk(started.id)
         assert before.state == "running"
         # What it has counted is what it has done.

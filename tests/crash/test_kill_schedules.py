@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 
 from onetray import failpoints
 from onetray.domain.clock import SECOND, VirtualClock
-from onetray.engine import Engine
-from onetray.store import open_store
-from tests.support.dying_processes import die_at
+from tests.support import fleet
+from tests.support.dying_processes import fire_and_die
 from tests.support.engines import engine_on
+from tests.support.generations import KILLED
 from tests.support.schedule_kills import run_kills
 
 BEGAN, FIRES = 1_780_272_000, 5
 POINTS = ("begun", *failpoints.SCHEDULE_POINTS, "committing", "committed")
-
-
-def fire_and_die(url: str, point: str, hits: int) -> None:
-    """Fire one time after the other until the point is hit so often."""
-    clock = VirtualClock(BEGAN * SECOND)
-    engine = Engine(open_store(url, clock), seed=1)
-    die_at(point, hits)
-    for _ in range(FIRES):
-        clock.advance(60)
-        engine.fire_schedules()
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -34,10 +22,8 @@ def test_each_fire_time_has_one_job_though_the_janitor_is_killed(database_url: s
     with engine_on(database_url, clock) as engine:
         engine.put_schedule("s", kind="mail", every_s=60, catch_up="all", overlap="queue_one")
         engine.put_schedule("t", kind="mail", every_s=60, catch_up="all")
-        victim = multiprocessing.get_context("spawn").Process(target=fire_and_die, args=(database_url, point, 3))
-        victim.start()
-        victim.join(60)
-        assert victim.exitcode == -9
+        victim = fleet.start(fire_and_die, database_url, BEGAN * SECOND, FIRES, point, 3)
+        fleet.end_all([victim], 60, exitcode=KILLED)
         clock.advance(60 * FIRES)
         while engine.fire_schedules():
             pass

@@ -76,39 +76,39 @@ def migrated(url: str) -> str:
 
 @pytest.mark.parametrize("point", ["begun", "committing"])
 def test_a_backend_that_is_ended_inside_a_transaction_is_made_good(
-    point: str, pg_url: str, monkeypatch: pytest.MonkeyPatch
+    point: str, own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with engine_on(pg_url) as engine, ThreadPoolExecutor(8) as calls:
+    with engine_on(own_url) as engine, ThreadPoolExecutor(8) as calls:
         engine.submit("mail", "known")
-        with once_at(point, lambda: end_backends(pg_url), monkeypatch):
+        with once_at(point, lambda: end_backends(own_url), monkeypatch):
             receipts = list(calls.map(lambda n: engine.submit("mail", n), range(8)))
         assert [engine.task(r.id or "").payload for r in receipts] == list(range(8))
-        assert count(pg_url, "task") == 9
+        assert count(own_url, "task") == 9
 
 
-def test_a_read_on_a_connection_that_was_ended_in_the_pool_is_made_again(pg_url: str) -> None:
-    with engine_on(pg_url) as engine, ThreadPoolExecutor(4) as calls:
+def test_a_read_on_a_connection_that_was_ended_in_the_pool_is_made_again(own_url: str) -> None:
+    with engine_on(own_url) as engine, ThreadPoolExecutor(4) as calls:
         receipts = list(calls.map(lambda n: engine.submit("mail", n), range(4)))
-        end_idle_backends(pg_url)
+        end_idle_backends(own_url)
         assert [engine.task(r.id or "").payload for r in receipts] == list(range(4))
 
 
 @pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
 def test_a_commit_whose_fate_is_unknown_is_asked_about_and_applied_once(
-    lost: str, pg_url: str, monkeypatch: pytest.MonkeyPatch
+    lost: str, own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Proxy(migrated(pg_url)) as proxy, engine_on(proxy.url) as engine:
+    with Proxy(migrated(own_url)) as proxy, engine_on(proxy.url) as engine:
         engine.submit("mail", "first")
         with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             receipt = engine.submit("mail", "second")
         assert proxy.cuts == 1
         assert engine.task(receipt.id or "").payload == "second"
-        assert count(pg_url, "task") == 2
+        assert count(own_url, "task") == 2
         a, b = engine.claim(worker="w", limit=2)
         with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             done = engine.succeed(a, "result")
         assert (done.state, done.version, done.repeated) == ("succeeded", 4, False)
-        assert count(pg_url, "event WHERE type = 'task.succeeded'") == 1
+        assert count(own_url, "event WHERE type = 'task.succeeded'") == 1
         with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             assert engine.release(b).fence == 2
         with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
@@ -119,14 +119,14 @@ def test_a_commit_whose_fate_is_unknown_is_asked_about_and_applied_once(
 
 @pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
 def test_callers_who_share_a_lost_commit_each_get_their_own_true_answer(
-    lost: str, pg_url: str, monkeypatch: pytest.MonkeyPatch
+    lost: str, own_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Proxy(migrated(pg_url)) as proxy, engine_on(proxy.url) as engine, ThreadPoolExecutor(16) as calls:
+    with Proxy(migrated(own_url)) as proxy, engine_on(proxy.url) as engine, ThreadPoolExecutor(16) as calls:
         engine.submit("mail", "known")
         with once_at("committing", lambda: proxy.arm(lost, commits_only=True), monkeypatch):
             receipts = list(calls.map(lambda n: engine.submit("mail", n), range(16)))
         assert [engine.task(r.id or "").payload for r in receipts] == list(range(16))
-        assert count(pg_url, "task") == 17
+        assert count(own_url, "task") == 17
 
 
 # Fires at COMMIT, which then waits for whoever has the lock.
@@ -153,12 +153,12 @@ ABOUT_A_TRANSACTION, ABOUT_A_STATEMENT = "%pg_xact_status%", "%EXISTS (SELECT 1 
     ],
 )
 def test_a_commit_that_the_server_has_not_decided_yet_is_waited_for(
-    asked: str, fields: dict[str, Any], many: int, pg_url: str
+    asked: str, fields: dict[str, Any], many: int, own_url: str
 ) -> None:
     with (
-        Proxy(migrated(pg_url)) as proxy,
+        Proxy(migrated(own_url)) as proxy,
         engine_on(proxy.url) as engine,
-        psycopg.connect(pg_url, autocommit=True) as other,
+        psycopg.connect(own_url, autocommit=True) as other,
         ThreadPoolExecutor(1) as calls,
     ):
         engine.submit("mail", "known")
@@ -169,19 +169,19 @@ def test_a_commit_that_the_server_has_not_decided_yet_is_waited_for(
         wait_until(lambda: other.execute(WAS_ASKED, {"asked": asked}).fetchall())
         other.execute("SELECT pg_advisory_unlock(1)")
         assert [engine.task(verdict.unwrap().id).payload for verdict in call.result(60)] == list(range(many))
-        assert count(pg_url, "task") == many + 1
+        assert count(own_url, "task") == many + 1
 
 
 @pytest.mark.parametrize("many", [1, 2, 80])
 @pytest.mark.parametrize("lost", [LOSE_REQUEST, LOSE_ANSWER])
-def test_submits_whose_one_statement_was_lost_are_written_once(lost: str, many: int, pg_url: str) -> None:
-    with Proxy(migrated(pg_url)) as proxy, engine_on(proxy.url) as engine:
+def test_submits_whose_one_statement_was_lost_are_written_once(lost: str, many: int, own_url: str) -> None:
+    with Proxy(migrated(own_url)) as proxy, engine_on(proxy.url) as engine:
         engine.submit("mail", "known")
         proxy.arm(lost)
         verdicts = engine.run([Submit(kind="mail", payload=n) for n in range(many)])
         assert proxy.cuts == 1
         assert [engine.task(verdict.unwrap().id).payload for verdict in verdicts] == list(range(many))
-        assert count(pg_url, "task") == many + 1
+        assert count(own_url, "task") == many + 1
 
 
 @pytest.fixture(scope="module")

@@ -50,8 +50,8 @@ class Naive:
 
 
 @pytest.mark.timeout(240)
-def test_the_feed_misses_nothing_under_writers_that_commit_late_and_roll_back(pg_url: str) -> None:
-    store = PostgresStore(pg_url, connections=WRITERS + READERS + 4)
+def test_the_feed_misses_nothing_under_writers_that_commit_late_and_roll_back(own_url: str) -> None:
+    store = PostgresStore(own_url, connections=WRITERS + READERS + 4)
     store.migrate()
     engine = Engine(store)
     engine.submit("mail")

@@ -14,16 +14,16 @@ def race(url: str, races: tuple[str, ...], stages: int) -> Outcome:
     return outcome
 
 
-def test_tasks_that_end_at_once_end_their_stage_open_the_next_and_let_their_dependent_go(pg_url: str) -> None:
-    outcome = race(pg_url, ("plain", "depend"), RACING)
+def test_tasks_that_end_at_once_end_their_stage_open_the_next_and_let_their_dependent_go(own_url: str) -> None:
+    outcome = race(own_url, ("plain", "depend"), RACING)
     for name in ("plain", "depend"):
         assert outcome.states["stages"][name] == {"succeeded": RACING}
         assert outcome.states["flows"][name] == {"succeeded": RACING // STAGES}
     assert outcome.refused == 0
 
 
-def test_no_stage_is_stuck_whatever_happens_to_its_flow_while_its_last_tasks_end(pg_url: str) -> None:
-    outcome = race(pg_url, RACES, MIXED)
+def test_no_stage_is_stuck_whatever_happens_to_its_flow_while_its_last_tasks_end(own_url: str) -> None:
+    outcome = race(own_url, RACES, MIXED)
     assert all(outcome.acts[name] > 0 for name in ACTS), outcome.acts
     ended = outcome.states["stages"]
     assert ended["cancel_soft"]["cancelled"] > 0

@@ -6,12 +6,16 @@ change when another job is deleted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
+from unittest.mock import patch
 
 from onetray.domain.errors import NotFound
 from onetray.domain.past import PastJob
 from onetray.engine import Engine
+from onetray.store.base import Rows, Store
 
 JOBS = """
 SELECT key, CAST(id AS text), 1 FROM onetray.flow UNION ALL SELECT key, CAST(id AS text), 0 FROM onetray.task
@@ -109,6 +113,24 @@ class Album:
                 (value,) = [v for v in (past.job, *past.stages, *past.tasks) if v.id == entity]
                 assert (value.version, value.state) == (version, state), (event, value)
                 assert value.actions == ()
+
+
+@contextmanager
+def each_read_once(store: Store) -> Iterator[None]:
+    """Answer a read that was made before from memory: nothing changes meanwhile.
+
+    Each event of a flow is looked at, and each look reads nearly all that the last one has read.
+    """
+    read, known = store.read, dict[str, Rows]()
+
+    def read_once(name: str, /, **params: Any) -> Rows:
+        wanted = repr((name, params))
+        if wanted not in known:
+            known[wanted] = read(name, **params)
+        return list(known[wanted])
+
+    with patch.object(store, "read", read_once):
+        yield
 
 
 def differences(real: Any, past: Any, unknown: list[str]) -> dict[str, tuple[Any, Any]]:

@@ -47,6 +47,7 @@ FROM onetray.task AS t JOIN onetray.queue AS q ON q.key = t.queue JOIN onetray.k
     LEFT JOIN onetray.ready AS r ON r.queue = coalesce(-t.lane, t.queue) AND r.rank = -t.priority AND r.task = t.key
 WHERE t.finished_at IS NULL ORDER BY t.key
 """
+RULES = "SELECT key, most, period, smooth FROM onetray.limit_rule"
 EVERY, SKIPPING = "every two seconds", "every three seconds"
 
 
@@ -316,7 +317,11 @@ class LimitWalk:
         ]
 
     def _watch_rules(self) -> None:
-        rules = {_numbers(rule) for rule in self.engine.limits()}
+        # Not by `limits`, which also counts what each of them holds back: that took a third of a walk.
+        rules = {
+            (key, most, None if period is None else period / SECOND, bool(smooth))
+            for key, most, period, smooth in self.engine.store.read_sql(RULES)
+        }
         self._in_force = {rule: self._in_force.get(rule, (self.clock.now(), len(self._starts))) for rule in rules}
 
     @contextmanager

@@ -45,6 +45,9 @@ synchronous_commit = {durable}
 full_page_writes = {durable}
 jit = {durable}
 """
+# Tests empty their tables. Statistics of such a moment say that a table of many pages has no rows, and what is planned
+# by them reads all of it for each row, until the server looks again: how long a test takes would be a matter of luck.
+NO_STATISTICS = "autovacuum_analyze_threshold = 2147483647\n"
 # Without statistics, a read of a whole view looks so expensive that a server with JIT spends a second compiling it.
 END_CONNECTIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
 INITDB_OPTIONS = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
@@ -217,6 +220,7 @@ class Cluster(Server):
         self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         durable = "on" if self._durable else "off"
         settings = SETTINGS.format(port=port, directory=self.directory, durable=durable)
+        settings += "" if self._durable else NO_STATISTICS
         if self._primary is not None:
             settings += f"primary_conninfo = '{self._primary.url}'\n"
         (self.data / "postgresql.auto.conf").write_text(settings)

@@ -55,6 +55,11 @@ class Meter:
         self._usage = usage
         self._last = (time.monotonic(), tree_cpu_s())
 
+    def begin_again(self, spent: tuple[float, float] | None) -> None:
+        """After a fork. One of the processes is told what was spent before: processor time, wall time."""
+        self._usage[:] = [("(between tests)", *spent)] if spent else []
+        self._last = (time.monotonic(), tree_cpu_s())
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._add("(between tests)")

@@ -15,8 +15,9 @@ from onetray.domain.clock import VirtualClock
 from onetray.domain.commands import Fail, Start, Submit, Succeed
 from onetray.domain.errors import Conflict
 from onetray.domain.task import Assignment
-from onetray.engine import Engine
+from onetray.engine import Engine, bulk_steps
 from onetray.engine.statistics import StatisticsCounter
+from onetray.store import open_store
 from tests.support.fleet import Ledger
 
 Step = Callable[[Engine, Ledger], None]
@@ -149,3 +150,23 @@ def submits_and_dies(url: str, ledger_path: str) -> None:
         receipt = engine.submit("mail", idempotency_key="k", connection=connection)
         Ledger(ledger_path).write("submitted", receipt.id)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fire_and_die(url: str, began: int, times: int, point: str, hits: int) -> None:
+    """Fire schedules once a minute until the point is hit so often."""
+    clock = VirtualClock(began)
+    engine = Engine(open_store(url, clock), seed=1)
+    die_at(point, hits)
+    for _ in range(times):
+        clock.advance(60)
+        engine.fire_schedules()
+
+
+def do_bulk_steps_and_die(url: str, batch: int, point: str, hits: int) -> None:
+    """Carry out steps of bulk operations until the point is hit so often."""
+    bulk_steps.BATCH = batch
+    engine = Engine(open_store(url), seed=1)
+    die_at(point, hits)
+    steps = engine.bulk_steps()
+    while True:
+        steps.step()

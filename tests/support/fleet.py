@@ -40,8 +40,11 @@ _PREPARED.set_forkserver_preload(
         "onetray.store.postgres",
         "onetray.store.sqlite",
         "onetray.worker.supervisor",
+        "pytest",
         "uvicorn.lifespan.on",
         "tests.mcp.agents",
+        "tests.support.dying_processes",
+        "tests.support.engines",
         "tests.support.flow_kills",
         "tests.support.journal",
         "tests.support.sqlite_processes",
@@ -49,6 +52,7 @@ _PREPARED.set_forkserver_preload(
         "tests.support.lock_contention",
         "tests.support.last_task_races",
         "tests.support.claim_load",
+        "tests.support.version_12",
         "tests.support.frozen",
     ]
 )

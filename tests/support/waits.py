@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
-
 LOOK_EVERY_S = 0.005
 MOST_BETWEEN_LOOKS_S = 0.1
 
@@ -53,6 +51,8 @@ async def yield_once() -> None:
 
 def waiting(url: str) -> int:
     """How many transactions of this PostgreSQL database wait for a lock."""
+    import psycopg  # Every process of the tests' app imports this module, and most of them have no use for it.
+
     with psycopg.connect(url, autocommit=True) as connection:
         sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         return int(connection.execute(sql).fetchall()[0][0])

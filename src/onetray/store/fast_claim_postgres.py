@@ -32,7 +32,7 @@ _PICKED = """picked AS MATERIALIZED (
         SELECT r.rank, r.task, r.ctid AS place FROM onetray.ready AS r
         WHERE r.queue = :queue AND {past_breakers} AND {unlimited}
         ORDER BY r.queue, r.rank, r.task LIMIT 2 {skip_locked_r}
-    ) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
+    ) AS r JOIN onetray.task AS t ON t.key = {task_of_r} {skip_locked_t}
 )"""
 _LONE = f"""lone AS MATERIALIZED (
     SELECT p.key, p.version, p.fence, p.attempts, p.seen_at AS at, p.place, y.length,

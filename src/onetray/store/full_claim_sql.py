@@ -33,7 +33,7 @@ _PICKED = """picked AS MATERIALIZED (
         WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
             AND {unlocked_r}
         ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked_r}
-    ) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
+    ) AS r JOIN onetray.task AS t ON t.key = {task_of_r} {skip_locked_t}
 )"""
 _NUMBERED = """numbered AS MATERIALIZED (
     SELECT p.key, p.place, p.kind, p.version, p.fence, p.attempts, p.stage, p.lane, p.seen_at,

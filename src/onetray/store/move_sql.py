@@ -14,6 +14,7 @@ from onetray.store.sql_template import (
     BATCH_COLUMN,
     NEW_EVENTS,
     SQLITE,
+    WORDS,
     Statement,
     Word,
     fill,
@@ -46,6 +47,7 @@ def move_of(
 ) -> Statement:
     name = ", ".join(title(h) for h in hops)
     update = with_parameters(name, _update(name, hops, held, with_slots), dialect, once)
+    update = fill(update, {"key_of_b": WORDS[dialect]["key_of_b"]})
     columns = tuple(dict.fromkeys(BATCH_COLUMN.findall(update)))
     if dialect == SQLITE:
         return render(name, update, dialect, columns)
@@ -78,7 +80,7 @@ def _update(name: str, hops: tuple[Transition, ...], held: bool, with_slots: boo
         "slots": "= b.slots" if with_slots else "IS NULL",
         "first": "b.began" if first is TASK.start and len(hops) == 2 else "b.at",
     }
-    guard = f"{t}.key = b.key AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"
+    guard = f"{t}.key = {{key_of_b}} AND {t}.version = b.version AND {t}.state IN ({quoted(first.sources)})"
     guard += f" AND {t}.state = b.was" if len(first.sources) > 1 else ""
     guard += f" AND {t}.fence = b.fence" if first.fenced else ""
     guard += fill(_HELD, words) if held else ""

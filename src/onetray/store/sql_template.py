@@ -130,6 +130,8 @@ WORDS: dict[str, dict[str, Word]] = {
         "skip_locked": "",
         "skip_locked_r": "",
         "unlocked_r": "TRUE",
+        "task_of_r": "r.task",
+        "key_of_b": "b.key",
         "skip_locked_t": "",
         "skip_locked_f": "",
         "skip_locked_flow": "",
@@ -203,17 +205,23 @@ WORDS: dict[str, dict[str, Word]] = {
         # of the stage.
         "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",
         "after_in_stage": "(t.stage, t.key) > (:stage, :after) AND t.stage <= :stage",
+        # The keys bound such a scan, too.
         "in_span": "(t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) "
-        "AND t.stage IS NOT NULL",
+        "AND t.key > :after AND t.key <= :upto AND t.stage IS NOT NULL",
         "for_update_of_task": "FOR NO KEY UPDATE OF task",
         "for_update_of_bulk": "FOR UPDATE OF o",
         "for_update_of_schedule": "FOR UPDATE OF c",
         "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
         "skip_locked_r": "FOR UPDATE OF r SKIP LOCKED",
+        # Only an index scan can find these, row by row. With `=` the planner may also read a whole index in order and
+        # compare each of its rows, and does so if it takes the table for empty: by statistics from before a burst.
+        "task_of_r": "ANY (ARRAY[r.task])",
+        "key_of_b": "ANY (ARRAY[b.key])",
         # What other claims have locked, and nothing else: their transactions are in progress. SKIP LOCKED would ask the
         # lock manager about each such row, which takes ten times as long; with eight workers there are thousands.
         "unlocked_r": "(r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT "
-        "CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))",
+        "CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) "
+        "FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))",
         "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
         "skip_locked_f": "FOR UPDATE OF f SKIP LOCKED",
         "skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED",
@@ -234,7 +242,7 @@ WORDS: dict[str, dict[str, Word]] = {
         "claimable_of_lanes": "SELECT r.rank, {rest_of_claimable} FROM {each_limited} CROSS JOIN LATERAL ("
         "SELECT x.rank, x.task FROM onetray.ready AS x WHERE x.queue = CAST(-i.value AS integer) "
         "ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r "
-        "JOIN onetray.task AS t ON t.key = r.task FOR UPDATE OF t SKIP LOCKED",
+        "JOIN onetray.task AS t ON t.key = {task_of_r} FOR UPDATE OF t SKIP LOCKED",
         "blocked_by_each": "FROM {each_limited} CROSS JOIN LATERAL ("
         "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn, x.value, x.weight FROM onetray.lane AS x "
         "WHERE x.state = 2 AND x.blocked_on = i.value "

@@ -166,15 +166,15 @@ DELETE FROM onetray.flow_event WHERE job {in:keys:bigint}
 
 -- name: list_events_of_task
 UPDATE onetray.task SET events = CASE WHEN task.events = '' THEN b.events ELSE task.events || ',' || b.events END
-{from_batch} WHERE task.key = b.key
+{from_batch} WHERE task.key = {key_of_b}
 
 -- name: list_events_of_stage
 UPDATE onetray.stage SET events = CASE WHEN stage.events = '' THEN b.events ELSE stage.events || ',' || b.events END
-{from_batch} WHERE stage.key = b.key
+{from_batch} WHERE stage.key = {key_of_b}
 
 -- name: list_events_of_flow
 UPDATE onetray.flow SET events = CASE WHEN flow.events = '' THEN b.events ELSE flow.events || ',' || b.events END
-{from_batch} WHERE flow.key = b.key
+{from_batch} WHERE flow.key = {key_of_b}
 
 -- name: prune_event_pages
 DELETE FROM onetray.event_page WHERE entity {in:keys:bigint}

@@ -211,7 +211,7 @@ SELECT d.needs, d.task, CAST(t.id AS text) AS id FROM onetray.dependency AS d JO
 WHERE d.needs {in:keys:bigint}
 
 -- name: meet
-UPDATE onetray.task SET unmet = task.unmet - b.met {from_batch} WHERE task.key = b.key
+UPDATE onetray.task SET unmet = task.unmet - b.met {from_batch} WHERE task.key = {key_of_b}
 
 -- name: insert_dependency
 INSERT INTO onetray.dependency (needs, task) SELECT b.needs, b.task {from_batch} WHERE true ON CONFLICT DO NOTHING

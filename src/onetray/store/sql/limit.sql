@@ -96,7 +96,7 @@ WHERE l.ns = :ns AND (t.queue = :queue OR t.kind = :kind) ORDER BY t.key
 SELECT key, slots FROM onetray.task WHERE key {in:keys:bigint} AND slots IS NOT NULL
 
 -- name: add_slots
-UPDATE onetray.task SET slots = coalesce(task.slots, ',') || b.slots || ',' {from_batch} WHERE task.key = b.key
+UPDATE onetray.task SET slots = coalesce(task.slots, ',') || b.slots || ',' {from_batch} WHERE task.key = {key_of_b}
 
 -- name: add_buckets
 INSERT INTO onetray.limit_bucket (key, rule, value) SELECT b.key, b.rule, b.value {from_batch} WHERE true

@@ -33,7 +33,7 @@ FROM (
     WHERE r.queue = :queue AND (r.rank, r.task) >= (:rank, :task) AND {past_breakers} AND {unlimited}
     AND {unlocked_r}
     ORDER BY r.queue, r.rank, r.task LIMIT :limit {skip_locked_r}
-) AS r JOIN onetray.task AS t ON t.key = r.task {skip_locked_t}
+) AS r JOIN onetray.task AS t ON t.key = {task_of_r} {skip_locked_t}
 
 -- name: claim_kind
 -- row: ClaimedRow
@@ -45,7 +45,7 @@ ORDER BY r.queue, r.kind, r.rank, r.task LIMIT :limit {skip_locked}
 EXISTS (SELECT 1 FROM onetray.queue AS q WHERE q.key = :queue AND q.paused_at IS NULL AND q.limited <= :past_breakers)
 
 -- word: select_claimable
-{columns_of_claimable} FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = r.task
+{columns_of_claimable} FROM onetray.ready AS r JOIN onetray.task AS t ON t.key = {task_of_r}
 
 -- word: columns_of_claimable
 SELECT r.rank, {rest_of_claimable}

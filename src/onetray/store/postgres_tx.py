@@ -70,7 +70,8 @@ class PostgresTx:
         self._entered: list[Columns] = []
         self._opened = False
         self._picked: dict[int, set[int]] = {}
-        self._head: list[ClaimedRow] | None = None
+        self._head: tuple[int, list[ClaimedRow], int] | None = None
+        """What `claim_full` has locked and left to the next pick: the queue, the tasks, and the entries at its mark."""
         self._now: int | None = None
         self.xid: str | None = None
         self.wakes = False
@@ -193,8 +194,10 @@ class PostgresTx:
         return rows
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
+        # Used now or never: after this pick they may be claimed.
+        head, self._head = self._head, None
         if kinds is None:
-            rows = self._pick_any(queue, limit, past_breakers)
+            rows = self._pick_any(queue, limit, past_breakers, head if head is not None and head[0] == queue else None)
         elif len(kinds) == 1:
             rows = self._pick_kind(queue, kinds[0], limit, past_breakers)
         else:
@@ -213,15 +216,18 @@ class PostgresTx:
         self.not_before(max((row.seen_at for row in rows), default=0))
         return rows
 
-    def _pick_any(self, queue: int, limit: int, past_breakers: bool) -> list[ClaimedRow]:
+    def _pick_any(
+        self, queue: int, limit: int, past_breakers: bool, head: tuple[int, list[ClaimedRow], int] | None
+    ) -> list[ClaimedRow]:
         low = self._store.low_water.setdefault(queue, LowWater())
         # Tasks that this transaction has put before the mark count, too.
         self.lower_marks()
-        rows, self._head = self._head, None
         if low.can_start_at_mark():
-            entries = low.entries
-            if rows is None:
+            if head is None:
+                entries = low.entries
                 rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit, past_breakers))
+            else:
+                _, rows, entries = head
             if not rows:
                 # The tasks of these ready rows may be locked for another reason than a claim: look past them.
                 rows = self._claim_any("claim_any", queue, low.rank, low.task, limit, past_breakers)
@@ -277,10 +283,12 @@ class PostgresTx:
             return None
         entries = low.entries
         query = full_claim_query(claim, limit, low, self._test_time, self._now)
+        # Of a full claim none is left, but all of them are if the transaction is rolled back.
+        left = self._picked.setdefault(claim.queue, set())
         rows, full = full_claim_of(self._send(query))
         if full is None:
-            self._head = rows
-            self._picked.setdefault(claim.queue, set()).update([row.key for row in rows])
+            self._head = claim.queue, rows, entries
+            left.update([row.key for row in rows])
             return None
         first, self.wakes = rows[0], True
         low.move_to((first.rank, first.key), entries)

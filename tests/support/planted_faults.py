@@ -655,8 +655,8 @@ WORKER = (
         name="prefetch-over-the-limit",
         harm="A worker that claims while another claim of its own is under way takes more tasks than it has room for.",
         file="worker/claimer.py",
-        old=" + sum(self._requested.values())",
-        new="",
+        old="running, waiting = len(executor.running), len(executor.waiting) + self._expected()",
+        new="running, waiting = len(executor.running), len(executor.waiting)",
         look_in=("worker/test_claimer.py", "worker/test_queues.py"),
     ),
 )

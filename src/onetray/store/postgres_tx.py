@@ -20,7 +20,7 @@ from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_
 from onetray.store.full_claim_sql import full_claim_of, full_claim_query
 from onetray.store.interned import InternedNames
 from onetray.store.limit_rows import BlockedLaneRow
-from onetray.store.low_water import START_OF_QUEUE, LowWater
+from onetray.store.low_water import START_OF_QUEUE, LowWater, first_entry
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, bind_postgres, run_queries
 from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
@@ -194,14 +194,14 @@ class PostgresTx:
         return rows
 
     def pick(self, queue: int, kinds: list[int] | None, limit: int, past_breakers: bool = False) -> list[ClaimedRow]:
-        # Used now or never: after this pick they may be claimed.
-        head, self._head = self._head, None
         if kinds is None:
-            rows = self._pick_any(queue, limit, past_breakers, head if head is not None and head[0] == queue else None)
+            rows = self._pick_any(queue, limit, past_breakers)
         elif len(kinds) == 1:
             rows = self._pick_kind(queue, kinds[0], limit, past_breakers)
         else:
             rows = self._pick_kinds(queue, kinds, limit, past_breakers)
+        # Used now or never: after this pick they may be claimed.
+        self._head = None
         if rows:
             self._picked.setdefault(queue, set()).update([row.key for row in rows])
             # The maximum: the last row need not come from the last statement.
@@ -216,18 +216,16 @@ class PostgresTx:
         self.not_before(max((row.seen_at for row in rows), default=0))
         return rows
 
-    def _pick_any(
-        self, queue: int, limit: int, past_breakers: bool, head: tuple[int, list[ClaimedRow], int] | None
-    ) -> list[ClaimedRow]:
+    def _pick_any(self, queue: int, limit: int, past_breakers: bool) -> list[ClaimedRow]:
         low = self._store.low_water.setdefault(queue, LowWater())
         # Tasks that this transaction has put before the mark count, too.
         self.lower_marks()
         if low.can_start_at_mark():
-            if head is None:
+            if self._head is not None and self._head[0] == queue:
+                _, rows, entries = self._head
+            else:
                 entries = low.entries
                 rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit, past_breakers))
-            else:
-                _, rows, entries = head
             if not rows:
                 # The tasks of these ready rows may be locked for another reason than a claim: look past them.
                 rows = self._claim_any("claim_any", queue, low.rank, low.task, limit, past_breakers)
@@ -317,7 +315,7 @@ class PostgresTx:
         rows: list[tuple[str, Columns]] = [("task", {**tasks, "events": ids})]
         if ready["key"]:
             count_statement(self.work, "insert_ready", ready)
-            self._entered.append(_first_entry(ready))
+            self._entered.append(first_entry(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
         for block, (_, part) in zip(blocks, slices_of(events, size), strict=True):
@@ -449,10 +447,3 @@ def _with_lease(row: TaskRow, lease: LeaseNowRow | None) -> TaskRow:
     if lease is None:
         return row._replace(lease_expires_at=None, expiry_counts=None)
     return row._replace(lease_expires_at=lease.expires_at, expiry_counts=lease.expiry_counts)
-
-
-def _first_entry(ready: Columns) -> Columns:
-    """The first of the rows that enter one queue with one rank: no other need be compared with the mark."""
-    if isinstance(ready["queue"], list) or isinstance(ready["rank"], list):
-        return ready
-    return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}

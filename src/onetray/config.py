@@ -86,6 +86,9 @@ class WorkerTuning:
     one machine delay each other."""
     helpers: int = 2
     """Threads that send plain successes of a backlog, beside the main one."""
+    stuck_s: float = 1.0
+    """They also send if a batch takes longer than this: one report that waits for a lock must not delay all others, and
+    with them the next claims."""
 
 
 BUILT_IN_DIALECTS = ("so1", "jobnik", "pipeline")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from onetray.domain.limits import Concurrency
 from onetray.domain.policy import Policy
 from onetray.domain.task import Assignment
 from onetray.engine import Engine
-from onetray.store.base import FullClaim
+from onetray.engine.fast_claim import claim_full
+from onetray.store.base import FullClaim, LoneClaim
 from onetray.store.event_log import BLOCK, PAGE
 from onetray.store.low_water import LowWater
 from onetray.store.postgres_tx import PostgresTx
@@ -273,6 +275,60 @@ def test_a_task_locked_without_its_ready_row_is_left(engine: Engine, tried: list
     assert [a.id for a in claim(engine, 1, request_key="s")] == ids[:1]
 
 
+def test_the_next_claim_finds_what_a_rolled_back_one_had_taken(engine: Engine) -> None:
+    ids = submit(engine, 9)
+    claim(engine, 1)
+    with suppress(InterruptedError), engine.store.transaction() as tx:
+        assert claim_full(tx, c.Claim(worker="w", limit=2), 2) is not None
+        # It skips what is locked, and the claims of this process start behind it from now on.
+        assert [a.id for a in claim(engine, 2, request_key="s")] == ids[3:5]
+        raise InterruptedError
+    assert [a.id for a in claim(engine, 2, request_key="t")] == ids[1:3]
+
+
+def test_what_a_claim_has_locked_is_not_taken_from_another_queue(
+    engine: Engine, tried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread finds out meanwhile that the first queue has tasks of several kinds."""
+    submit(engine, 2, queue="a"), submit(engine, 4, queue="b")
+    try_full = PostgresTx.claim_full
+
+    def while_found_mixed(tx: PostgresTx, lone: LoneClaim, limit: int) -> FullClaim | None:
+        full = try_full(tx, lone, limit)
+        tx.mixed.add(lone.queue)
+        return full
+
+    monkeypatch.setattr(PostgresTx, "claim_full", while_found_mixed)
+    # The last two share a pick.
+    claims = [c.Claim(worker="w", queue="a", limit=3, kinds=("mail",)), *[c.Claim(worker="w", queue="b", limit=2)] * 2]
+    got = [verdict.unwrap() for verdict in engine.run(claims)]
+    assert tried == [False]
+    assert [[engine.task(a.id).queue for a in some] for some in got] == [["a"] * 2, ["b"] * 2, ["b"] * 2]
+
+
+def test_a_task_that_enters_while_too_few_are_found_is_claimed_next(
+    engine: Engine, tried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The claim of an empty queue sets the mark to its start.
+    submit(engine, 1), claim(engine), claim(engine, request_key="q"), tried.clear()
+    monkeypatch.setattr(LowWater, "rest_s", lambda low, found=True: float("inf"))
+    ids, urgent = submit(engine, 2), list[str]()
+    try_full = PostgresTx.claim_full
+
+    def while_one_enters(*given: Any) -> FullClaim | None:
+        full = try_full(*given)
+        with ThreadPoolExecutor(1) as pool:
+            urgent.extend(pool.submit(submit, engine, 1, priority=5).result())
+        return full
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresTx, "claim_full", while_one_enters)
+        assert [a.id for a in claim(engine, request_key="s")] == ids
+    assert tried == [False]
+    submit(engine, 1)
+    assert [a.id for a in claim(engine, 1, request_key="t")] == urgent
+
+
 def test_a_claim_of_more_than_a_row_of_the_log_takes_the_usual_way(engine: Engine, tried: list[bool]) -> None:
     assert engine.config.limits.batch <= BLOCK or claim(engine, BLOCK + 1) == []
     assert tried == []
@@ -296,3 +352,23 @@ def test_a_lost_commit_is_answered_with_the_truth(
         assert tried[0]
         assert [direct.task(id_).attempts for id_ in ids] == [1, 1, 1, 0, 0, 0]
         assert all([e.type for e in direct.events(id_)] == ["task.submitted", "task.claimed"] for id_ in ids[:3])
+
+
+def test_a_claim_whose_commit_got_lost_takes_the_same_tasks_the_next_time(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(migrated_url) as proxy, engine_on(proxy.url) as engine:
+        ids, commit = submit(engine, 9), PostgresTx.commit
+        claim(engine, 1)
+
+        def losing(tx: PostgresTx) -> None:
+            monkeypatch.setattr(PostgresTx, "commit", commit)
+            with ThreadPoolExecutor(1) as pool:
+                # The claims of this process start behind these from now on.
+                others = pool.submit(claim, engine, 2, request_key="t").result()
+                assert [a.id for a in others] == ids[3:5]
+            proxy.arm(LOSE_REQUEST)
+            commit(tx)
+
+        monkeypatch.setattr(PostgresTx, "commit", losing)
+        assert [a.id for a in claim(engine, 2, request_key="s")] == ids[1:3]

@@ -389,6 +389,22 @@ SQL = (
 
 STORE = (
     Fault(
+        name="tasks-that-were-locked-and-left",
+        harm="Tasks that a claim has locked and left, because it was rolled back, are claimed by nobody.",
+        file="store/sql_template.py",
+        old='"unlocked_r": "(r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT "',
+        new="\"unlocked_r\": \"(r.xmax = 0 OR '' <> ALL (ARRAY(SELECT CAST(r.xmax AS text) UNION SELECT '' UNION SELECT \"",
+        look_in=("contract/test_locked_ready_rows.py",),
+    ),
+    Fault(
+        name="plans-for-an-empty-table",
+        harm="After statistics of empty tables, a burst of tasks is claimed by looking at all of them for each.",
+        file="store/sql_template.py",
+        old='"task_of_r": "ANY (ARRAY[r.task])",',
+        new='"task_of_r": "r.task",',
+        look_in=("load/test_emptied_tables.py",),
+    ),
+    Fault(
         name="full-claim-of-any-kind",
         harm="A worker gets tasks of kinds that its app does not have.",
         file="store/full_claim_sql.py",
@@ -655,8 +671,8 @@ WORKER = (
         name="prefetch-over-the-limit",
         harm="A worker that claims while another claim of its own is under way takes more tasks than it has room for.",
         file="worker/claimer.py",
-        old=" + sum(self._requested.values())",
-        new="",
+        old="running, waiting = len(executor.running), len(executor.waiting) + self._expected()",
+        new="running, waiting = len(executor.running), len(executor.waiting)",
         look_in=("worker/test_claimer.py", "worker/test_queues.py"),
     ),
 )

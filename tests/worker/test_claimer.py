@@ -139,6 +139,44 @@ def test_the_report_that_ends_a_stage_claims_the_next_one(
     assert not to_lose
 
 
+def test_a_report_that_waits_for_its_flow_does_not_keep_the_worker_from_other_tasks(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, other, gate, reporting = Onetray(migrated_url), Onetray(migrated_url), threading.Event(), threading.Event()
+    next_claim = Claimer.next_claim
+
+    def noted(self: Claimer, command: Any) -> PiggybackClaim | None:
+        piggyback = next_claim(self, command)
+        if piggyback is not None and piggyback.claim.only_new:
+            reporting.set()
+        return piggyback
+
+    monkeypatch.setattr(Claimer, "next_claim", noted)
+
+    @app.task
+    def first() -> None:
+        assert gate.wait(WAIT_S)
+
+    @app.task
+    async def work() -> None: ...
+
+    read = app.engine.store.read_sql
+    flow = app.engine.submit_flow("post", [StageSpec(kind, [TaskSpec(kind)]) for kind in (first.kind, work.kind)]).id
+    with app.worker(concurrency=2):
+        wait_until(lambda: ("running",) in read("SELECT state FROM onetray.task"))
+        with app.engine.store.transaction() as tx:
+            tx.lock_flows([key for (key,) in read("SELECT key FROM onetray.flow")])
+            gate.set()
+            # Its claim has reserved all that this worker can take.
+            assert reporting.wait(WAIT_S)
+            jobs = [other.engine.submit(work.kind).id for _ in range(5)]
+            wait_until(lambda: all(app.engine.task(id_).state == "succeeded" for id_ in jobs))
+            assert app.engine.flow(flow).state == "running"
+        wait_until(lambda: app.engine.flow(flow).state == "succeeded")
+    other.close()
+    app.close()
+
+
 @pytest.mark.usefixtures("own_claims")
 def test_a_piggyback_claim_is_released_if_the_worker_is_stopping(
     either_app: Onetray, monkeypatch: pytest.MonkeyPatch

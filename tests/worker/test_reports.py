@@ -207,7 +207,8 @@ def test_more_than_one_report_is_in_flight_only_while_a_backlog_waits(
 
     monkeypatch.setattr(app.engine, "run", hold)
     worker = app.worker(concurrency=100)
-    worker.tuning = replace(worker.tuning, report_batch=5, backlog=30, helpers=2)
+    # With piggyback claims, the claiming thread would leave the other tasks to the reports that are held.
+    worker.tuning = replace(worker.tuning, report_batch=5, backlog=30, helpers=2, stuck_s=2 * WAIT_S, piggyback=False)
     jobs = work.submit_many([{"n": n} for n in range(20)])
     worker.start()
     try:
@@ -220,6 +221,31 @@ def test_more_than_one_report_is_in_flight_only_while_a_backlog_waits(
         gate.set()
         worker.stop()
     assert [job.wait(WAIT_S) for job in jobs] == ["succeeded"] * 80
+
+
+def test_a_report_that_waits_for_a_lock_keeps_no_other_waiting(migrated_url: str) -> None:
+    app, running, gate = Onetray(migrated_url), threading.Event(), threading.Event()
+
+    @app.task
+    def first() -> None:
+        running.set()
+        assert gate.wait(WAIT_S)
+
+    @app.task
+    async def work() -> None: ...
+
+    locked = first.submit()
+    with app.worker(concurrency=2):
+        assert running.wait(WAIT_S)
+        with app.engine.store.transaction() as tx:
+            tx.lock([app.engine.task(locked.id).key])
+            gate.set()
+            # More than can run at once: a worker claims no others while it has to report what it has done.
+            jobs = [work.submit() for _ in range(5)]
+            assert [job.wait(WAIT_S / 2) for job in jobs] == ["succeeded"] * 5
+            assert locked.state != "succeeded"
+        assert locked.wait(WAIT_S) == "succeeded"
+    app.close()
 
 
 def test_five_thousand_jobs_leave_nothing_behind_in_the_worker(app: Onetray) -> None:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onetray.store.base import Columns
 
 START_OF_QUEUE = -(2**31), 0
 RECENT = 100
@@ -62,3 +66,10 @@ class LowWater:
         counts: on a busy machine any of them may have waited for a processor.
         """
         return min(10.0, (40 if found else 4) * min(self.costs))
+
+
+def first_entry(ready: Columns) -> Columns:
+    """The first of the rows that enter one queue with one rank: no other need be compared with the mark."""
+    if isinstance(ready["queue"], list) or isinstance(ready["rank"], list):
+        return ready
+    return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}

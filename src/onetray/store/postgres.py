@@ -204,6 +204,7 @@ class PostgresStore(Store):
                 is_certain = False
         xid, written_row = tx.xid, tx.written_row
         if not is_certain and not self.resolve(lambda connection: outcome_of(connection, xid, written_row, run)):
+            tx.unlock_picked(committed=False)
             raise Unavailable("the connection to PostgreSQL broke before COMMIT took effect; nothing was written")
         tx.lower_marks()
         tx.unlock_picked(committed=True)

@@ -20,7 +20,7 @@ from onetray.store.event_log import BLOCK, NewRow, long_lists, rows_of, rows_of_
 from onetray.store.full_claim_sql import full_claim_of, full_claim_query
 from onetray.store.interned import InternedNames
 from onetray.store.limit_rows import BlockedLaneRow
-from onetray.store.low_water import START_OF_QUEUE, LowWater
+from onetray.store.low_water import START_OF_QUEUE, LowWater, first_entry
 from onetray.store.pg_copy import CopyBuffer
 from onetray.store.pg_pipeline import Query, bind_postgres, run_queries
 from onetray.store.rows import ClaimedRow, FlowRow, LeaseNowRow, StageRow, TaskRow
@@ -70,7 +70,8 @@ class PostgresTx:
         self._entered: list[Columns] = []
         self._opened = False
         self._picked: dict[int, set[int]] = {}
-        self._head: list[ClaimedRow] | None = None
+        self._head: tuple[int, list[ClaimedRow], int] | None = None
+        """What `claim_full` has locked and left to the next pick: the queue, the tasks, and the entries at its mark."""
         self._now: int | None = None
         self.xid: str | None = None
         self.wakes = False
@@ -199,6 +200,8 @@ class PostgresTx:
             rows = self._pick_kind(queue, kinds[0], limit, past_breakers)
         else:
             rows = self._pick_kinds(queue, kinds, limit, past_breakers)
+        # Used now or never: after this pick they may be claimed.
+        self._head = None
         if rows:
             self._picked.setdefault(queue, set()).update([row.key for row in rows])
             # The maximum: the last row need not come from the last statement.
@@ -217,10 +220,11 @@ class PostgresTx:
         low = self._store.low_water.setdefault(queue, LowWater())
         # Tasks that this transaction has put before the mark count, too.
         self.lower_marks()
-        rows, self._head = self._head, None
         if low.can_start_at_mark():
-            entries = low.entries
-            if rows is None:
+            if self._head is not None and self._head[0] == queue:
+                _, rows, entries = self._head
+            else:
+                entries = low.entries
                 rows = sorted(self._claim_any("claim_head", queue, low.rank, low.task, limit, past_breakers))
             if not rows:
                 # The tasks of these ready rows may be locked for another reason than a claim: look past them.
@@ -277,10 +281,12 @@ class PostgresTx:
             return None
         entries = low.entries
         query = full_claim_query(claim, limit, low, self._test_time, self._now)
+        # Of a full claim none is left, but all of them are if the transaction is rolled back.
+        left = self._picked.setdefault(claim.queue, set())
         rows, full = full_claim_of(self._send(query))
         if full is None:
-            self._head = rows
-            self._picked.setdefault(claim.queue, set()).update([row.key for row in rows])
+            self._head = claim.queue, rows, entries
+            left.update([row.key for row in rows])
             return None
         first, self.wakes = rows[0], True
         low.move_to((first.rank, first.key), entries)
@@ -309,7 +315,7 @@ class PostgresTx:
         rows: list[tuple[str, Columns]] = [("task", {**tasks, "events": ids})]
         if ready["key"]:
             count_statement(self.work, "insert_ready", ready)
-            self._entered.append(_first_entry(ready))
+            self._entered.append(first_entry(ready))
             rows.insert(0, ("ready", {"task" if k == "key" else k: values for k, values in ready.items()}))
         self._copy(rows)
         for block, (_, part) in zip(blocks, slices_of(events, size), strict=True):
@@ -441,10 +447,3 @@ def _with_lease(row: TaskRow, lease: LeaseNowRow | None) -> TaskRow:
     if lease is None:
         return row._replace(lease_expires_at=None, expiry_counts=None)
     return row._replace(lease_expires_at=lease.expires_at, expiry_counts=lease.expiry_counts)
-
-
-def _first_entry(ready: Columns) -> Columns:
-    """The first of the rows that enter one queue with one rank: no other need be compared with the mark."""
-    if isinstance(ready["queue"], list) or isinstance(ready["rank"], list):
-        return ready
-    return {"queue": ready["queue"], "rank": ready["rank"], "key": [min(ready["key"])]}

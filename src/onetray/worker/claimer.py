@@ -39,6 +39,8 @@ LIMITED_AHEAD_S = 0.05
 """How long before they begin tasks under a limit may be claimed."""
 FIRST_ENDS = 100
 """Of a worker that was idle: after so many ends its rate is measured, without waiting for the usual time."""
+LATE_REPORT_S = 0.1
+"""A claim of new tasks reserves capacity for so long: its report may wait for a lock, and mostly opens no stage."""
 FULL_QUEUE_POLL_S = 0.05
 """How often to check whether a queue is below its limit again."""
 
@@ -77,6 +79,8 @@ class Claimer:
         self._lock = threading.Lock()
         self._requested = dict.fromkeys((source.queue for source in sources), 0)
         """How many tasks of each queue are requested by claims in flight."""
+        self._of_new: set[PiggybackClaim] = set()
+        """Those of them that run only if their transaction makes tasks claimable."""
         self._empty_queues: dict[str, tuple[int, float, int]] = {}
         """Queues whose last claim got less than it requested: the wake-up count before it, when it was, and how many
         more tasks it could have taken, of those under limits. Without limits that is always more than 0."""
@@ -122,7 +126,7 @@ class Claimer:
                         if self._capacity() <= 0 and not self._unanswered and not self._stopping:
                             self._executor.changed.wait(0.5)
                     self._release_old_prefetch()
-                elif self._tuning.piggyback and (self._reports_to_send() or any(self._requested.values())):
+                elif self._tuning.piggyback and (self._reports_to_send() or self._expected() > 0):
                     # Reports are about to be sent and will carry the next claim.
                     time.sleep(self._tuning.piggyback_wait_s)
                 elif not self._claim() and not self._stopping:
@@ -180,10 +184,15 @@ class Claimer:
                     claim = self._claim_of(source.queue, limit, str(uuid4()))
                     claim.limited_limit = min(limit, startable)
                     claim.expects_one, claim.only_new = isinstance(command, Submit), only_new
-                    return PiggybackClaim(self, claim, time.monotonic(), self._wakeup_count(source.queue))
+                    piggyback = PiggybackClaim(self, claim, time.monotonic(), self._wakeup_count(source.queue))
+                    if only_new:
+                        self._of_new.add(piggyback)
+                    return piggyback
         return None
 
     def deliver(self, piggyback: PiggybackClaim, verdict: Verdict) -> None:
+        with self._lock:
+            self._of_new.discard(piggyback)
         if verdict.error is not None:
             # The claim may have been committed. Finding out may take long, so the claiming thread does it.
             # It waits for a wake-up, or for the capacity that this claim has reserved.
@@ -226,7 +235,7 @@ class Claimer:
     def _capacity_left(self) -> int:
         """How many tasks to request now: 0 while enough are waiting or already requested."""
         executor = self._executor
-        running, waiting = len(executor.running), len(executor.waiting) + sum(self._requested.values())
+        running, waiting = len(executor.running), len(executor.waiting) + self._expected()
         ahead = self._prefetch()
         if running >= executor.concurrency and waiting > ahead // 2:
             return 0
@@ -235,13 +244,21 @@ class Claimer:
             return 0
         return executor.concurrency + ahead - running - waiting
 
+    def _expected(self) -> int:
+        """How many tasks claims in flight may bring, without those of new tasks that take long."""
+        requested = sum(list(self._requested.values()))
+        if self._of_new:
+            late = time.monotonic() - LATE_REPORT_S
+            requested -= sum([p.claim.limit for p in list(self._of_new) if p.requested_at < late])
+        return requested
+
     def _startable(self) -> int:
         """How many more tasks could begin at once, or within LIMITED_AHEAD_S at the present rate.
 
         Only so many may be under a limit: others could use its slots meanwhile.
         """
         executor, ahead = self._executor, int(self._finish_rate * LIMITED_AHEAD_S)
-        claimed = len(executor.running) + len(executor.waiting) + sum(list(self._requested.values()))
+        claimed = len(executor.running) + len(executor.waiting) + self._expected()
         return max(0, executor.concurrency + ahead - claimed)
 
     def _prefetch(self) -> int:

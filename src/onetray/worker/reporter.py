@@ -1,8 +1,9 @@
 """Send reports to the engine in batches, and retry until each is answered.
 
-Owns the threads that report. The main one sends all reports in order. While many tasks end, helpers send plain
-successes too, so that several batches are in flight. A start is sent separately only for a handler that runs for a
-while; otherwise the engine records it with the outcome. Sending a report twice is safe: the engine recognises it.
+Owns the threads that report. The main one sends all reports in order. While many tasks end, or the main one waits for
+an answer, helpers send plain successes too, so that several batches are in flight. A start is sent separately only for
+a handler that runs for a while; otherwise the engine records it with the outcome. Sending a report twice is safe: the
+engine recognises it.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Reporter:
         self._ready, self._backlog = threading.Condition(lock), threading.Condition(lock)
         """One lock: the main thread waits for `_ready`, the helpers for `_backlog`."""
         self._closing = self._given_up = False
+        self._sending_since: float | None = None
+        """When the main thread began to send its batch (monotonic). None: it sends none."""
         self._heartbeat_requests: set[Attempt] = set()
         self._helpers = tuning.helpers
         targets = [lambda: self._send_batches(self._gather, self._ready), *[self._run_helper] * tuning.helpers]
@@ -103,6 +106,8 @@ class Reporter:
             self._ready.notify()
             if len(self._plain_successes) >= self._tuning.backlog:
                 self._backlog.notify_all()
+            elif self._is_stuck():
+                self._backlog.notify()
 
     def attempt_began(self, attempt: Attempt) -> None:
         """Send its start, unless it ends soon."""
@@ -155,7 +160,7 @@ class Reporter:
                 self._ready.notify()
 
     def _send_batches(self, gather: Gather, changed: threading.Condition) -> None:
-        busy, tuning = False, self._tuning
+        busy, tuning, main = False, self._tuning, gather == self._gather
         while True:
             if busy and len(self._plain_successes) < tuning.report_batch and not self._closing:
                 # Reports arrive faster than they are written, and a large batch costs little more than a small one.
@@ -164,7 +169,11 @@ class Reporter:
             if not batch:
                 return
             busy = len(batch) >= tuning.busy_batch
+            if main:
+                self._sending_since = time.monotonic()
             self._send(batch)
+            if main:
+                self._sending_since = None
 
     def _next(self, gather: Gather, changed: threading.Condition) -> list[PendingReport]:
         with changed:
@@ -173,7 +182,8 @@ class Reporter:
                 # The main thread ends last: a verdict that a helper receives may queue another report.
                 if batch or (self._closing and not (main and self._helpers)):
                     return batch
-                changed.wait(self._until_next() if main else None)
+                # A helper looks by itself, too: nothing more may end while the main thread is stuck.
+                changed.wait(self._until_next() if main else self._tuning.stuck_s)
 
     def _until_next(self) -> float | None:
         self._is_timing_starts = bool(self._starts)
@@ -209,7 +219,12 @@ class Reporter:
 
     def _gather_backlog(self) -> list[PendingReport]:
         is_long = len(self._plain_successes) >= self._tuning.backlog
-        return self._take_plain(self._tuning.report_batch) if is_long else []
+        return self._take_plain(self._tuning.report_batch) if is_long or self._is_stuck() else []
+
+    def _is_stuck(self) -> bool:
+        """Whether the main thread has waited long for its answer, for a lock or a lost connection."""
+        since = self._sending_since
+        return since is not None and time.monotonic() - since >= self._tuning.stuck_s
 
     def _take_plain(self, limit: int) -> list[PendingReport]:
         now, plain = time.monotonic(), self._plain_successes

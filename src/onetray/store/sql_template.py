@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 from onetray.domain.lifecycle import AUDIT_TYPES, HELD, MACHINES, OPEN, PAUSED
 from onetray.domain.machine import BadLifecycle
+from onetray.store import lock_words
 from onetray.store.row_types import RowMaker, row_maker
 
 SQLITE, POSTGRES = "sqlite", "postgres"
@@ -96,8 +97,6 @@ WORDS: dict[str, dict[str, Word]] = {
         "clock": ":now",
         "json_object": "json_group_object",
         "json_pairs": "json_group_array(json_array(f.rank, f.task))",
-        "for_update": "",
-        "for_no_key_update": "",
         "lease_tasks": "json_each(l.tasks) AS j",
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         # The error in a dead letter, as JSON.
@@ -120,45 +119,7 @@ WORDS: dict[str, dict[str, Word]] = {
             f"json_each('[' || {{all_events:{row}}} || coalesce((SELECT ',' || group_concat(n.id) "
             f"FROM onetray.event_batch AS n WHERE n.entity = {row}.key AND n.state IS NULL), '') || ']') AS i"
         ),
-        # The tasks t of a stage: all, after a key, between two keys.
-        "all_in_stage": "t.stage = :stage",
-        "after_in_stage": "t.stage = :stage AND t.key > :after",
-        "in_span": "t.stage = :stage AND t.key > :after AND t.key <= :upto",
-        "for_update_of_task": "",
-        "for_update_of_bulk": "",
-        "for_update_of_schedule": "",
-        "skip_locked": "",
-        "skip_locked_r": "",
-        "unlocked_r": "TRUE",
-        "task_of_r": "r.task",
-        "key_of_b": "b.key",
-        "skip_locked_t": "",
-        "skip_locked_f": "",
-        "skip_locked_flow": "",
-        "skip_locked_due": "",
-        "skip_locked_keys": "",
-        "skip_locked_c": "",
-        "skip_locked_k": "",
-        "skip_locked_l": "",
-        "skip_locked_empty": "",
-        "for_update_of_k": "",
-        "for_no_key_update_of_l": "",
-        "for_key_share": "",
-        "claims_under_way": "SELECT '' WHERE 0",
-        # By the keys of the tasks: the rank of a ready row is that of its task.
-        "claimable_of_lanes": "SELECT -t.priority AS rank, {rest_of_claimable} FROM {ids:keys:bigint} "
-        "JOIN onetray.task AS t ON t.key IN (SELECT r.task FROM onetray.ready AS r WHERE r.queue = -i.value "
-        "ORDER BY r.queue, r.rank, r.task LIMIT :limit)",
-        "blocked_by_each": "FROM {ids:keys:bigint} JOIN onetray.lane AS l ON l.key IN (SELECT x.key "
-        "FROM onetray.lane AS x WHERE x.state = 2 AND x.blocked_on = i.value "
-        "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT :limit)",
-        "skip_locked_x": "",
-        # Ready tasks: of the lane l; of the queue q and a kind; of a queue and a kind that i lists. CROSS JOIN keeps
-        # the order of the tables: else SQLite may read all ready tasks of the queue.
-        "ready_of_l": "CROSS JOIN onetray.ready AS r ON r.queue = -l.key",
-        "ready_of_kind": "CROSS JOIN onetray.ready AS r ON r.queue = q.key AND r.kind = :kind",
-        "ready_of_full_queue": "CROSS JOIN onetray.ready AS r ON r.queue = i.value",
-        "ready_of_full_kind": "CROSS JOIN onetray.ready AS r ON r.queue = q.key AND r.kind = i.value",
+        **lock_words.OF_SQLITE,
         # There is only one writer.
         "turn_to_prune": "1",
     },
@@ -169,8 +130,6 @@ WORDS: dict[str, dict[str, Word]] = {
         "json_pairs": "json_agg(json_build_array(f.rank, f.task))",
         # In doubles, which are exact to the microsecond: arithmetic on numeric costs as much as a row lock.
         "clock": "coalesce(:now::bigint, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)",
-        "for_update": "FOR UPDATE",
-        "for_no_key_update": "FOR NO KEY UPDATE",
         "lease_tasks": "unnest(CAST(string_to_array(btrim(l.tasks, '[]'), ',') AS bigint[])) AS j(value)",
         "letter_text": "({letter_error} ->> 'class' || ': ' || ({letter_error} ->> 'message'))",
         "letter_error": "CAST(d.last_error AS jsonb)",
@@ -201,63 +160,7 @@ WORDS: dict[str, dict[str, Word]] = {
         ),
         "entry_ts": "(eb.ts - coalesce(CAST(CAST(eb.varied AS json) -> 'ts' ->> CAST(i.value - eb.id AS integer) "
         "AS bigint), 0))",
-        # For `t.stage = :stage ORDER BY t.stage, t.key` the planner may scan the primary key of all tasks to find those
-        # of the stage.
-        "all_in_stage": "t.stage >= :stage AND t.stage <= :stage",
-        "after_in_stage": "(t.stage, t.key) > (:stage, :after) AND t.stage <= :stage",
-        # The keys bound such a scan, too.
-        "in_span": "(t.stage, t.key) > (:stage, :after) AND (t.stage, t.key) <= (:stage, :upto) "
-        "AND t.key > :after AND t.key <= :upto AND t.stage IS NOT NULL",
-        "for_update_of_task": "FOR NO KEY UPDATE OF task",
-        "for_update_of_bulk": "FOR UPDATE OF o",
-        "for_update_of_schedule": "FOR UPDATE OF c",
-        "skip_locked": "FOR UPDATE OF r, t SKIP LOCKED",
-        "skip_locked_r": "FOR UPDATE OF r SKIP LOCKED",
-        # Only an index scan can find these, row by row. With `=` the planner may also read a whole index in order and
-        # compare each of its rows, and does so if it takes the table for empty: by statistics from before a burst.
-        "task_of_r": "ANY (ARRAY[r.task])",
-        "key_of_b": "ANY (ARRAY[b.key])",
-        # What other claims have locked, and nothing else: their transactions are in progress. SKIP LOCKED would ask the
-        # lock manager about each such row, which takes ten times as long; with eight workers there are thousands.
-        "unlocked_r": "(r.xmax = 0 OR CAST(r.xmax AS text) <> ALL (ARRAY(SELECT "
-        "CAST(CAST(CAST(x AS text) AS bigint) & 4294967295 AS text) "
-        "FROM pg_snapshot_xip(pg_current_snapshot()) AS x)))",
-        "skip_locked_t": "FOR UPDATE OF t SKIP LOCKED",
-        "skip_locked_f": "FOR UPDATE OF f SKIP LOCKED",
-        "skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED",
-        "skip_locked_due": "FOR UPDATE SKIP LOCKED",
-        "skip_locked_keys": "FOR UPDATE SKIP LOCKED",
-        "skip_locked_c": "FOR UPDATE OF c SKIP LOCKED",
-        "skip_locked_k": "FOR UPDATE OF k SKIP LOCKED",
-        "skip_locked_l": "FOR NO KEY UPDATE OF l SKIP LOCKED",
-        "skip_locked_empty": "FOR UPDATE OF l SKIP LOCKED",
-        "for_update_of_k": "FOR UPDATE OF k",
-        "for_no_key_update_of_l": "FOR NO KEY UPDATE OF l",
-        "for_key_share": "FOR KEY SHARE",
-        "claims_under_way": "SELECT DISTINCT p.virtualtransaction FROM pg_locks AS p "
-        "WHERE p.relation = CAST('onetray.ready' AS regclass) AND p.mode = 'RowShareLock' "
-        "AND p.pid <> pg_backend_pid() AND p.database = "
-        "(SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())",
-        # For a list of keys, each with a limit of its own.
-        "claimable_of_lanes": "SELECT r.rank, {rest_of_claimable} FROM {each_limited} CROSS JOIN LATERAL ("
-        "SELECT x.rank, x.task FROM onetray.ready AS x WHERE x.queue = CAST(-i.value AS integer) "
-        "ORDER BY x.queue, x.rank, x.task LIMIT i.n FOR UPDATE OF x SKIP LOCKED) AS r "
-        "JOIN onetray.task AS t ON t.key = {task_of_r} FOR UPDATE OF t SKIP LOCKED",
-        "blocked_by_each": "FROM {each_limited} CROSS JOIN LATERAL ("
-        "SELECT x.key, x.queue, x.kind, x.fair, x.rank, x.turn, x.value, x.weight FROM onetray.lane AS x "
-        "WHERE x.state = 2 AND x.blocked_on = i.value "
-        "ORDER BY x.blocked_on, x.rank, x.turn, x.key LIMIT i.n {skip_locked_x}) AS l",
-        "skip_locked_x": "FOR NO KEY UPDATE OF x SKIP LOCKED",
-        # A join would be a hash of all ready tasks.
-        "ready_of_l": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = -l.key "
-        "ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r",
-        "ready_of_kind": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key "
-        "AND x.kind = :kind ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r",
-        "ready_of_full_queue": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = i.value "
-        "ORDER BY x.queue, x.rank, x.task LIMIT :most) AS r",
-        "ready_of_full_kind": "CROSS JOIN LATERAL (SELECT x.task FROM onetray.ready AS x WHERE x.queue = q.key "
-        "AND x.kind = i.value ORDER BY x.queue, x.kind, x.rank, x.task LIMIT :most) AS r",
-        "each_limited": "unnest(:keys::bigint[], :limits::bigint[]) AS i(value, n)",
+        **lock_words.OF_POSTGRES,
         "turn_to_prune": "pg_try_advisory_xact_lock(7136211506)",
     },
 }

@@ -126,10 +126,10 @@ step() {
     "$@"
 }
 
-# Two for each core: many tests wait for a process, a lease or a disk.
+# Five for two cores: many tests wait for a process, a lease or a disk.
 processes() {
     cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null) || cores=2
-    echo $((2 * cores))
+    echo $((5 * cores / 2))
 }
 
 look_over() {

@@ -348,7 +348,7 @@ SQL = (
     Fault(
         name="claim-waits-for-a-flow-behind-its-tasks",
         harm="On PostgreSQL a claim that starts tasks and a cancel of their flow wait for each other: a deadlock.",
-        file="store/sql_template.py",
+        file="store/lock_words.py",
         old='"skip_locked_flow": "FOR NO KEY UPDATE SKIP LOCKED"',
         new='"skip_locked_flow": "FOR NO KEY UPDATE"',
         look_in=("contract/test_claim_start.py",),
@@ -356,7 +356,7 @@ SQL = (
     Fault(
         name="claims-wait-for-each-other",
         harm="On PostgreSQL workers of one queue wait for each other's claims.",
-        file="store/sql_template.py",
+        file="store/lock_words.py",
         old='"FOR UPDATE OF r, t SKIP LOCKED"',
         new='"FOR UPDATE OF r, t"',
         look_in=("crash/test_deadlocks.py", "load/test_claimers.py"),
